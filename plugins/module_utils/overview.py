@@ -108,7 +108,7 @@ class Overview:
         resume_command, rollback_command = flow.commands(request, observed)
         kind = request.kind
         if migration:
-            status = migration.complete_status(status, self._gateway)
+            status = migration.extend_status(status, self._gateway)
             resume_command, rollback_command = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
         pods = {"pods": _pods(self._gateway, status.holders)} if self._params.get("pods") else {}
@@ -122,7 +122,7 @@ def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by name.
 
-    The keys are the names of the migrated controllers, and of a migration's object of this kind.
+    Keys: the migrated controller's name, and the name of the migration's object of this kind.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:

@@ -284,14 +284,14 @@ def _analysis(params: Json) -> Json:
     with gateway_context as gateway, ParentProcess() as parent:
         if any(metric.lines for metric in spec.metrics):
             _refuse_missing_permissions([permissions.LOG_RULE], request, gateway)
-        stop = parent.reason_to_stop
+        reason_to_stop = parent.reason_to_stop
         logs = Logs(gateway.http, request.namespace, queries.seconds(spec.window),
-                    gateway.server_time, stop)
-        sources = analysis_run.Sources(lambda text: send_query(text, stop), logs.read)
+                    gateway.server_time, reason_to_stop)
+        sources = analysis_run.Sources(lambda text: send_query(text, reason_to_stop), logs.read)
         return analysis_run.run(request.name, request.namespace, spec,
                                 lambda: _subject(flow, request, gateway), sources, Clock(),
                                 lambda line: parent.print_line(f"{request.namespace} | {line}"),
-                                stop)
+                                reason_to_stop)
 
 
 def _query_source(spec: analyses.Analysis,
@@ -404,7 +404,7 @@ def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request with the state rolled_back, which needs no template."""
+    """Return a request for reading only. Its state is rolled_back, which needs no template."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),

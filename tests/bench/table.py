@@ -30,10 +30,10 @@ class Row:
     If `ours` is empty, the row was skipped.
     """
 
-    what: str
+    measurement: str
     ours: Sequence[float]
     peer_name: str = "-"
-    peer: Sequence[float] = ()
+    peer_values: Sequence[float] = ()
     unit: str = " s"
     ratio_goal: float | None = None
     """The maximum ratio of the medians."""
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        return median(self.ours) / median(self.peer)
+        return median(self.ours) / median(self.peer_values)
 
     @property
     def goal_cell(self) -> str:
@@ -61,10 +61,10 @@ def format_rows(rows: list[Row]) -> list[str]:
     lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
              "|---|---|---|---|---|---|"]
     for row in rows:
-        own_cell, peer_cell = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
-        ratio = f"{row.ratio:.2f}" if row.peer else "-"
-        lines.append(f"| {row.what} | {own_cell} | {peer_cell} | {row.peer_name} | {ratio} | "
-                     f"{row.goal_cell} |")
+        own_cell, peer_cell = _cell(row.ours, row.unit), _cell(row.peer_values, row.unit)
+        ratio = f"{row.ratio:.2f}" if row.peer_values else "-"
+        lines.append(f"| {row.measurement} | {own_cell} | {peer_cell} | {row.peer_name} | "
+                     f"{ratio} | {row.goal_cell} |")
     return lines
 
 

@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def service_range(self) -> str:
-        return self.network.services if self.network else "10.96.0.0/16"
+        return self.network.service_cidr if self.network else "10.96.0.0/16"
 
     @property
     def server(self) -> str:

@@ -36,11 +36,11 @@ class Network:
         return f"10.123.{self.number}.2"
 
     @property
-    def pods(self) -> str:
+    def pod_cidr(self) -> str:
         return f"10.124.{self.number}.0/24"
 
     @property
-    def services(self) -> str:
+    def service_cidr(self) -> str:
         return f"10.125.{self.number}.0/24"
 
     @property
@@ -52,7 +52,7 @@ class Network:
             run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "replace", f"{self.host}/24", "dev", self.bridge)
         run("ip", "link", "set", self.bridge, "up")
-        for destination in (self.pods, self.services):
+        for destination in (self.pod_cidr, self.service_cidr):
             run("ip", "route", "replace", destination, "via", self.node)
 
     def connect(self, pid: int) -> None:

@@ -258,7 +258,7 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": str(settings.kubeconfig)},
-        "clusterCIDR": _network(settings).pods,
+        "clusterCIDR": _network(settings).pod_cidr,
         "conntrack": {"maxPerCore": 0, "min": 0},  # 0: do not change the machine's setting
         "healthzBindAddress": f"{_network(settings).node}:10256",
         "hostnameOverride": NAME,
@@ -267,7 +267,7 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
 
 
 def _cni_configuration(network: Network) -> dict[str, Any]:
-    ranges = [[{"subnet": network.pods}]]
+    ranges = [[{"subnet": network.pod_cidr}]]
     addresses = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
     bridge = {
         "type": "bridge",

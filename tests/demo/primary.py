@@ -83,9 +83,9 @@ class DemoController:
         expect(self._counts() == {(image, "ready"): REPLICAS}, f"{REPLICAS} pods of {image}")
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
-    def wait_for_ready_pods(self, number: int, image: str, running: RunningCommand) -> None:
+    def wait_for_ready_pods(self, number: int, image: str, command: RunningCommand) -> None:
         state = f"{number} pods of {image} are ready"
-        _wait_until(lambda: not running.is_running or self._counts()[image, "ready"] >= number,
+        _wait_until(lambda: not command.is_running or self._counts()[image, "ready"] >= number,
                     state)
 
     def uids(self, image: str = "") -> set[str]:

@@ -110,7 +110,7 @@ class Series:
     def run(self, world: World, is_sample: bool = False, index: int = 0) -> Tally:
         """Run every point, or only one point if this is a sample.
 
-        index: the index of the series. It selects the point. If there are too few, the first runs.
+        index: the index of the series. It selects the point. With too few points, the first runs.
         """
         tally = Tally()
         start = index % SAMPLE_PLACES

@@ -59,6 +59,6 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
           *gateway.error_entries()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.between(0, before_first_switch)) == ["v1"], (
-        "the new pods answered before a switch")
+        "the new pods answered before the first switch")
     assert max(delays["switch"] + delays["back"]) < MAX_DELAY
     assert versions(traffic.between(changes[-1][1] + MAX_DELAY, time.time())) == ["v2"]

@@ -193,11 +193,11 @@ class RealWorld:
     def remove_annotations(self, kind: str, name: str) -> None:
         self._patch(kind, name, {"metadata": {"annotations": None}})
 
-    def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
+    def set_user_fields(self, kind: str, name: str, fields: Json) -> None:
         """Replace the fields. A merge patch would retain maxSurge of the previous strategy."""
-        fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
-                  for field, value in spec.items()]
-        self.namespace.call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
+        patch = [{"op": "add", "path": f"/spec/{field}", "value": value}
+                 for field, value in fields.items()]
+        self.namespace.call("PATCH", self._path(kind, name), patch, "application/json-patch+json")
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         item = t.cast(Json, self.get(kind, name))

@@ -219,8 +219,8 @@ class SimulatedWorld:
         item["metadata"].pop("annotations", None)
         self._store(kind, name, item)
 
-    def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
-        self._change(kind, name, lambda fields: fields.update(spec))
+    def set_user_fields(self, kind: str, name: str, fields: Json) -> None:
+        self._change(kind, name, lambda spec: spec.update(fields))
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         return

@@ -75,7 +75,7 @@ class Popen(subprocess.Popen):
         request = json.dumps({"arguments": list(args), "folder": os.fspath(cwd or os.getcwd()),
                               "environment": dict(environment)})
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._connection.connect(_server())
+        self._connection.connect(_socket_path())
         self._connection.sendmsg([request.encode()], [
             (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
         self.pid = int(self._connection.recv(64))
@@ -131,7 +131,7 @@ def _is_served(args, environment: t.Mapping[str, str]) -> bool:
 
 
 @functools.cache
-def _server() -> str:
+def _socket_path() -> str:
     """Return the path of the server's socket. The first call starts the server.
 
     The server ends with this process.

@@ -60,8 +60,8 @@ class Namespace:
             self.allow(role_rules("baton-owner-references"), "baton-owner-references")
         #: Token of the code under test.
         self.token = self.new_token()
-        self.kubeconfig = self.write("kubeconfig",
-                                     json.dumps(self.kubeconfig_of({"token": self.token})))
+        self.kubeconfig = self.write_file("kubeconfig",
+                                          json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
         """Delete the namespace; on an embedded cluster, only the autoscalers, controllers and pods.
@@ -133,7 +133,7 @@ class Namespace:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
 
-    def write(self, name: str, text: str) -> str:
+    def write_file(self, name: str, text: str) -> str:
         path = Path(self._folder.name) / name
         path.write_text(text, encoding="utf-8")
         return str(path)
@@ -410,7 +410,7 @@ class Namespace:
         return Observer(self, allow_orphan)
 
     def end_state(self) -> Json:
-        """Return the controllers and pods without values that differ between runs (times)."""
+        """Return controllers and pods without values that vary between runs (times, revisions)."""
         controllers = {}
         other_controllers = [item for item in self.replica_sets()
                              if not item["metadata"].get("ownerReferences")]

@@ -271,7 +271,7 @@ _PATHS = {
 }
 
 
-def as_kubectl(namespace, command: str) -> None:
+def emulate_kubectl(namespace, command: str) -> None:
     """Execute a kubectl command as the administrator, without kubectl."""
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
@@ -304,4 +304,4 @@ def as_kubectl(namespace, command: str) -> None:
         policy = "Orphan" if options.get("--cascade") == "orphan" else "Background"
         namespace.call("DELETE", path, {"propagationPolicy": policy})
     else:
-        raise AssertionError(f"as_kubectl does not support {verb}: {command}")
+        raise AssertionError(f"emulate_kubectl does not support {verb}: {command}")

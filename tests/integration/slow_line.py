@@ -19,7 +19,7 @@ class Request(t.NamedTuple):
     method_and_path: str
     sent_at: float
     answered_at: float
-    #: Whether the task's next step waits for the answer: in the main thread, and for single pods.
+    #: Whether the next step waits for the answer: if sent by the main thread, or for a single pod.
     is_awaited: bool
 
 

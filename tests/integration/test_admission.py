@@ -60,10 +60,10 @@ ADD_ENV = """Object{spec: Object.spec{template: Object.spec.template{
 
 def mutation(namespace, expression, operations=("CREATE", "UPDATE")):
     def probe():
-        stored_controller = namespace.call(
+        admitted_controller = namespace.call(
             "POST", namespace.path("replicationcontrollers") + "?dryRun=All",
             manifest(0, name="probe"))
-        (container,) = stored_controller["spec"]["template"]["spec"]["containers"]
+        (container,) = admitted_controller["spec"]["template"]["spec"]["containers"]
         return container["image"] != "myimage:v1" or "env" in container
 
     spec = {"reinvocationPolicy": "Never", "mutations": [

@@ -236,7 +236,7 @@ def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
 
 
 @pytest.mark.full
-def test_autoscaler_refuse_fails_the_update_before_the_first_write(namespace, original_hpa):
+def test_autoscaler_is_refused_before_the_first_write(namespace, original_hpa):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):

@@ -55,7 +55,7 @@ class Token:
 
     def __init__(self, namespace, name):
         self.namespace, self.name, self.count = namespace, name, 0
-        self.file = namespace.write(name, "")
+        self.file = namespace.write_file(name, "")
         self.renew()
 
     def renew(self):
@@ -108,7 +108,7 @@ def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
     for source in sources:
         namespace.make_rc(2, name=source)
         tokens[source] = Token(namespace, source)
-    script = namespace.write("script", PLUGIN)
+    script = namespace.write_file("script", PLUGIN)
     server = urlsplit(namespace.client.configuration.host)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
@@ -235,7 +235,7 @@ def all_cases(namespace, proxy=""):
     return {"proxy-headers-as-text": Case([PASSWORD], invalid_options,
                                           error_pattern="is not a mapping"),
             **credential_cases(configuration.host, configuration.ssl_ca_cert, namespace.token,
-                               namespace.write, proxy)}
+                               namespace.write_file, proxy)}
 
 
 def test_proxy_credentials_are_sent_and_not_shown(namespace, proxy):
@@ -307,9 +307,10 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
         folder.mkdir(parents=True)
-    kubeconfig, password_file = Path(namespace.kubeconfig).read_text("utf-8"), tmp_path / "password"
-    (files / "plain.yml").write_text(kubeconfig)
-    (role / "files" / "vault.yml").write_text(kubeconfig)
+    kubeconfig_text = Path(namespace.kubeconfig).read_text("utf-8")
+    password_file = tmp_path / "password"
+    (files / "plain.yml").write_text(kubeconfig_text)
+    (role / "files" / "vault.yml").write_text(kubeconfig_text)
     password_file.write_text(PASSWORD)
     vault = ["--vault-password-file", str(password_file)]
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "",

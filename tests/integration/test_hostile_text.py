@@ -40,8 +40,8 @@ def test_command_suggested_by_an_error_uses_the_cluster_of_the_task_and_is_quote
     namespace.roll(image="myimage:v2", pause_at="1")
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text("utf-8"))
     kubeconfig["contexts"][0]["name"] = context
-    path = namespace.write(f"it's {context[:4]}",
-                           json.dumps(kubeconfig | {"current-context": "none"}))
+    path = namespace.write_file(f"it's {context[:4]}",
+                                json.dumps(kubeconfig | {"current-context": "none"}))
 
     failure = run_ad_hoc(
         namespace,

@@ -16,7 +16,7 @@ def environment(namespace, ansible_environment):
     """Provide Ansible's environment, with a kubeconfig whose context names the namespace."""
     kubeconfig = namespace.kubeconfig_of({"token": namespace.token})
     kubeconfig["contexts"][0]["context"]["namespace"] = namespace.name
-    path = namespace.write("with-namespace", json.dumps(kubeconfig))
+    path = namespace.write_file("with-namespace", json.dumps(kubeconfig))
     return {**ansible_environment, "K8S_AUTH_KUBECONFIG": path}
 
 

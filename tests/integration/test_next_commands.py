@@ -12,7 +12,7 @@ import json
 import subprocess
 
 import pytest
-from next_commands import as_kubectl, parsed, validated
+from next_commands import emulate_kubectl, parsed, validated
 from objects import eventually, manifest, role_rules
 from plays import ad_hoc_command
 from writes import Killed, kill_at_write
@@ -229,7 +229,7 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
 
     resume, rerun = terminal.failure_commands(kind="Deployment", image="myimage:v2")
 
-    as_kubectl(namespace, resume)
+    emulate_kubectl(namespace, resume)
     terminal.execute_successfully(rerun)
     assert pod_tags(namespace) == ["v2"]
 
@@ -248,7 +248,7 @@ def test_uncertain_size_is_confirmed(namespace, terminal):
 
     lines = terminal.failure_lines(image="myimage:v2")
 
-    as_kubectl(namespace, lines[1])
+    emulate_kubectl(namespace, lines[1])
     terminal.run(image="myimage:v2")
     assert namespace.rc()["spec"]["replicas"] == 4
 
@@ -299,7 +299,7 @@ def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
 
     (patch,) = terminal.failure_commands(kind="StatefulSet", image="myimage:v2")
 
-    as_kubectl(namespace, patch)
+    emulate_kubectl(namespace, patch)
     eventually(lambda: namespace.call("GET", f"{budgets}/pdb")["status"].get("disruptionsAllowed")
                == 1, "an allowed disruption")
     assert (not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed")
@@ -314,7 +314,7 @@ def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
     namespace.create("replicationcontrollers", body)
 
     for command in terminal.failure_commands(image="myimage:v2"):
-        as_kubectl(namespace, command)
+        emulate_kubectl(namespace, command)
 
     assert terminal.run(image="myimage:v2")["changed"] and namespace.rc_names() == ["foo"]
 
@@ -344,8 +344,8 @@ def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
 
     commands = terminal.failure_commands(image="myimage:v2")
 
-    as_kubectl(namespace, next(command for command in commands
-                               if command.startswith("kubectl ") and " patch " in command))
+    emulate_kubectl(namespace, next(command for command in commands
+                                    if command.startswith("kubectl ") and " patch " in command))
     namespace.wait_for_deletion("foo")
 
 

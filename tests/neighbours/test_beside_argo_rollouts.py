@@ -91,7 +91,7 @@ class Bench:
                         "name": "cluster-admin"}})
         answer = namespace.call("POST", namespace.path("serviceaccounts", "rollouts") + "/token",
                                 {"spec": {}})
-        return namespace.write("rollouts", json.dumps(
+        return namespace.write_file("rollouts", json.dumps(
             namespace.kubeconfig_of({"token": answer["status"]["token"]})))
 
     def end(self):

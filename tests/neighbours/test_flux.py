@@ -150,7 +150,7 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not committed"])
-def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
+def test_controllers_are_updated_with_suspend_gitops(kustomization, controllers, is_committed):
     """Flux reconciles during the updates, at the pauses, and after the updates.
 
     is_committed: whether the new manifests are published at the pauses. Otherwise, Flux resets the
@@ -188,7 +188,7 @@ def test_suspended_controllers_are_updated(kustomization, controllers, is_commit
         controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
 
 
-def test_rollback_ends_the_exclusion_of_suspended_controllers(kustomization, controllers):
+def test_rollback_ends_the_exclusion_by_suspend_gitops(kustomization, controllers):
     controllers.roll_all(image="myimage:v2", suspend_gitops=True, pause_at=2)
     controllers.roll_all(state="rolled_back")
     assert controllers.images() == ["v1"] * 3

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that README's pictures match the recording, and the recording the current messages."""
+"""Check that README's pictures match the recording, which shows the current messages."""
 
 from __future__ import annotations
 

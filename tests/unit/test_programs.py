@@ -76,7 +76,7 @@ def test_existing_programs_are_not_built_again(calls):
 
 def test_a_failed_build_leaves_no_program_and_the_next_build_succeeds(
         calls, tmp_path, monkeypatch):
-    """Keep in .drafts/ the programs that were built before the failure."""
+    """Programs that were built before the failure remain only in .drafts/."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
     with pytest.raises(ClusterError,
                        match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space "

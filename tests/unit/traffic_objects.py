@@ -118,7 +118,7 @@ class World:
         return world
 
     def key(self):
-        """Return the state as text, without resourceVersions except in the record."""
+        """Return the state as text, without resourceVersions except in the route's record."""
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
         return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run integration tests and random histories for each Kubernetes version, as table rows."""
+"""Rows for versions of Kubernetes: run integration tests and random histories."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
         return kubeconfig(namespace, {"exec": {
             "apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
             "interactiveMode": "Never",
-            "args": [namespace.write(name, PLUGIN), *tokens]}})
+            "args": [namespace.write_file(name, PLUGIN), *tokens]}})
 
     return {"token": {"host": configuration.host, "api_key": namespace.token,
                       "ca_cert": configuration.ssl_ca_cert},
@@ -171,7 +171,7 @@ def update_with_each_source(row: Row, namespace: Namespace, folder: Path,
     address = urlsplit(configuration.host)
     for name in sources:
         namespace.until_available(name, 1)
-    in_cluster_files = [namespace.write("token", namespace.token), configuration.ssl_ca_cert]
+    in_cluster_files = [namespace.write_file("token", namespace.token), configuration.ssl_ca_cert]
     arguments = {"namespace": namespace.name, "sources": sources, "pod": in_cluster_files}
     variables = {"PYTHONPATH": str(COLLECTIONS), "KUBERNETES_SERVICE_HOST": str(address.hostname),
                  "KUBERNETES_SERVICE_PORT": str(address.port)}

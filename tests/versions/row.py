@@ -76,5 +76,5 @@ class Row:
 
 
 def one_line(error: object) -> str:
-    """Return the end of the message, where the cause usually is, in one line."""
+    """Return the end of the message, which usually names the cause, as one line."""
     return " ".join(str(error).replace("|", "/").split())[-300:]

@@ -100,9 +100,9 @@ def evaluate(metric: Metric, readings: Readings,
 
 def _absolute_violation(value: float, thresholds: t.Mapping[str, float]) -> str:
     if "min" in thresholds and value < thresholds["min"]:
-        return f"{number(value)} is less than {number(thresholds['min'])} (min)"
+        return f"{format_value(value)} is less than {format_value(thresholds['min'])} (min)"
     if "max" in thresholds and value > thresholds["max"]:
-        return f"{number(value)} is more than {number(thresholds['max'])} (max)"
+        return f"{format_value(value)} is more than {format_value(thresholds['max'])} (max)"
     return ""
 
 
@@ -117,7 +117,7 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
     ratio_options = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
     if math.isinf(old_value) or (ratio_options and old_value < 0):
         return (Outcome.INCONCLUSIVE,
-                f"the old pods have {number(old_value)}, which is not comparable")
+                f"the old pods have {format_value(old_value)}, which is not comparable")
     for option, threshold in ((option, metric.thresholds[option]) for option in RELATIVE
                               if option in metric.thresholds):
         is_lower_bound = option in ("min_ratio_to_old", "max_decrease")
@@ -126,8 +126,8 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
         if value < bound if is_lower_bound else value > bound:
             word = "less" if is_lower_bound else "more"
             return (Outcome.FAILED,
-                    f"{number(value)} is {word} than {number(bound)} ({option} "
-                    f"{number(threshold)}, old {number(old_value)})")
+                    f"{format_value(value)} is {word} than {format_value(bound)} ({option} "
+                    f"{format_value(threshold)}, old {format_value(old_value)})")
     return Outcome.PASSED, ""
 
 
@@ -157,8 +157,8 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
     if not samples.is_answer:
         return samples.why
     count = samples.value or 0.0  # a counter may have no series yet
-    return (f"{number(count)} samples of the {group} pods, fewer than {number(minimum)} "
-            "(min_samples)" if count < minimum else "")
+    return (f"{format_value(count)} samples of the {group} pods, fewer than "
+            f"{format_value(minimum)} (min_samples)" if count < minimum else "")
 
 
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
@@ -188,10 +188,10 @@ def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
                 if outcome in distinct_outcomes)
 
 
-def number(value: float) -> str:
+def format_value(value: float) -> str:
     """Return a number with six significant digits, or infinity or NaN as Prometheus writes it.
 
-    >>> number(0.951234567), number(5.0), number(float("inf"))
+    >>> format_value(0.951234567), format_value(5.0), format_value(float("inf"))
     ('0.951235', '5', '+Inf')
     """
     return (f"{value:.6g}" if math.isfinite(value) else "NaN" if math.isnan(value)
@@ -202,4 +202,4 @@ def _json_value(reading: Reading | None) -> float | str | None:
     """Return the value of a reading for JSON, which has no number for infinity."""
     if reading is None or reading.value is None:
         return None
-    return reading.value if math.isfinite(reading.value) else number(reading.value)
+    return reading.value if math.isfinite(reading.value) else format_value(reading.value)

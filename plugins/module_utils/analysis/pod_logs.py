@@ -116,8 +116,8 @@ class Logs:
                 return parse_lines(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
             # Status 400: the container has not started, or the previous log was removed.
-            has_no_log = log.is_previous or "is waiting to start" in refused.reason
-            if status == 404 or (status == 400 and has_no_log):
+            may_lack_log = log.is_previous or "is waiting to start" in refused.reason
+            if status == 404 or (status == 400 and may_lack_log):
                 return None
             if status == 403:
                 raise refused.as_error(self._where)

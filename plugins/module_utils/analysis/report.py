@@ -10,7 +10,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .outcome import Measurement, Outcome, Reading, metric_outcome, number, overall_outcome
+from .outcome import Measurement, Outcome, Reading, format_value, metric_outcome, overall_outcome
 from .spec import Analysis, Metric
 
 #: Maximum number of measurements of a metric in an error.
@@ -143,7 +143,7 @@ def _values(measurement: Measurement) -> str:
 def _value(reading: Reading | None) -> str:
     if reading is None or not reading.is_answer:
         return "unknown"
-    return reading.why if reading.value is None else number(reading.value)
+    return reading.why if reading.value is None else format_value(reading.value)
 
 
 def outcomes_by_metric(

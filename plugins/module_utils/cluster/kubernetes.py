@@ -227,7 +227,7 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _is_applied(item: t.Any, operation: Json) -> bool:
-    """Return whether the item has the result of an operation. It may also have defaults."""
+    """Return whether the item has the result of an operation, possibly with added defaults."""
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

@@ -104,12 +104,11 @@ def visible_params(params: Json) -> Json:
     A manifest may come from a file of Ansible Vault.
     """
     kubeconfig = params.get("kubeconfig")
-    is_hidden_by_option = {
+    hidden_flags = {
         "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
         "definition": isinstance(params.get("definition"), str),
     }
-    return params | {option: HIDDEN for option, is_hidden in is_hidden_by_option.items()
-                     if is_hidden}
+    return params | {option: HIDDEN for option, is_hidden in hidden_flags.items() if is_hidden}
 
 
 def decode(kubeconfig: str) -> str:

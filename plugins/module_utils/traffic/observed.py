@@ -265,7 +265,7 @@ class Observed:
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
-    def unready(self) -> list[str]:
+    def needed_unready_services(self) -> list[str]:
         needed_names = (self.original,) if self.versions is None else self.split_services
         return [name for name in needed_names if name in self.services and name not in self.ready]
 

@@ -304,7 +304,8 @@ class SplitRun:
     def _causes(self, observed: Observed) -> list[Cause]:
         from .causes import causes
 
-        unready_names = [observed.route.name] if observed.service else observed.unready
+        unready_names = ([observed.route.name] if observed.service
+                         else observed.needed_unready_services)
         return causes(self.request, observed,
                       self.reader.gateways_and_pods(observed, unready_names))
 

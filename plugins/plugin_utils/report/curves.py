@@ -12,7 +12,7 @@ import math
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import (
-    number as format_value,
+    format_value,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
     mapping,

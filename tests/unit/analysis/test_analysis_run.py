@@ -48,7 +48,7 @@ IN_PROGRESS = subject()
 class Run:
     """Run of an analysis. Records the queries and the progress lines.
 
-    answers: the values, by the function in a query (errors) or by the pattern of error lines.
+    answers: values by the name of the query's function, or by the pattern of error lines.
     A list has one value per request; the last is repeated. A dict has the value of the new pods
     under True, and of the old pods under False.
     """

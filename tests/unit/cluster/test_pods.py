@@ -243,7 +243,7 @@ def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
 
 
 @pytest.mark.usefixtures("fast_relists")
-def test_dropped_unready_pods_and_warnings_are_found_by_a_list(gateway, api):
+def test_unready_pods_and_warnings_without_events_are_found_by_a_list(gateway, api):
     api.watches += [drop_events] * 2
     event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
     api.answers += [pods()] * 200
@@ -571,7 +571,7 @@ def test_present_state_is_listed_if_the_server_lacks_the_version(gateway, api, r
 
 
 def test_refusal_ends_all_connections_of_a_handover(gateway, api):
-    """Each worker finishes its current pod, without another check of may_continue()."""
+    """After the refusal, each worker finishes its current pod, and starts no other."""
     worker_count, checks = 3, []
     pod_names = [f"pod-{number}" for number in range(worker_count * handovers.PODS_PER_CONNECTION)]
 

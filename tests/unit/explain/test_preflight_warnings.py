@@ -426,7 +426,7 @@ def test_quota_with_changed_resource_requests(surge, requests, used, hard, more_
     assert warnings_of(request, item=item, desired=desired, quotas=[large_enough]) == []
 
 
-def test_old_pods_without_requests_count_with_the_new_requests():
+def test_old_pods_without_requests_are_assumed_to_have_the_new_requests():
     request = dataclasses.replace(REQUEST, max_surge=Size(0), max_unavailable=Size(1))
 
     assert warnings_of(request, desired=template_with(container({"cpu": "1"})),
@@ -610,8 +610,8 @@ def test_several_autoscalers_of_one_controller():
         "one: kubectl -n shop delete hpa b c")
 
 
-def hpa(autoscaler="web", **target):
-    return {"metadata": {"name": autoscaler},
+def hpa(autoscaler_name="web", **target):
+    return {"metadata": {"name": autoscaler_name},
             "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",
                                         "name": "foo", **target}}}
 

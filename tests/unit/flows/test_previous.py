@@ -164,7 +164,7 @@ def test_rollback_to_previous_after_a_rollback(world):
 
 
 def test_rollback_to_previous_can_be_repeated_after_it_was_rolled_back(world):
-    """A failed task with on_failure=rollback has not restored the previous revision yet."""
+    """A failed task with on_failure=rollback leaves the same state."""
     world.update("v2")
     world.restore_previous(world.writes_of_unfinished_update)
     world.run(state="rolled_back")

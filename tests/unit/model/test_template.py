@@ -209,8 +209,7 @@ def test_container_of_an_image(images, init_images, matching_containers,
 
 @pytest.mark.parametrize("images", list(itertools.product(["a:1", "b:1"], repeat=2)))
 @pytest.mark.parametrize("init_images", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
-def test_image_replaces_only_the_same_repository_among_two_containers(
-        images, init_images):
+def test_only_an_image_of_the_same_repository_is_replaced(images, init_images):
     template = template_of(images, init_images)
     try:
         new_images = images_of(with_image(template, "", "a:9", "foo"))

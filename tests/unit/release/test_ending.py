@@ -143,7 +143,7 @@ def test_summary_names_the_controllers():
 
 
 def result_with_record(before, after, phase="complete", name="shop", **more):
-    """Return the result of a task, with a forged record on the cluster."""
+    """Return the result of a task, with a forged record in last_rollout."""
     forged_record = {"outcome": "updated", "from": {"web": "evil"}, "to": {"web": after}}
     images = {"before": {"web": before, "log": "v3"} if before else {},
               "after": {"web": after, "log": "v3"}}
@@ -191,7 +191,7 @@ def test_previous_images_are_those_that_the_run_observed(results, images):
     (ending_by_module(rollback=NOT_ROLLED_BACK), "failed"),
     (ending_of_failure("update"), "failed"), (ending_by_module("rollback"), "failed"),
 ], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
-        "interrupted", "not started", "rolled back by the module",
+        "stopped by the module", "not started", "rolled back by the module",
         "rolled back by another task", "fleet partly rolled back", "rolled back by the role",
         "not rolled back by the role", "no result", "role rollback"])
 def test_outcome_of_a_failure(end, outcome):
@@ -233,7 +233,7 @@ def test_outcome_of_a_failure(end, outcome):
     (ending_by_check("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
-], ids=["interrupted", "rolled back by the module", "role rollback", "failed rollback",
+], ids=["stopped by the module", "rolled back by the module", "role rollback", "failed rollback",
         "rolled back by the role", "check, rolled back", "check, stopped", "before",
         "after"])
 def test_message_and_error_of_a_failure(end, message, error):
@@ -382,7 +382,7 @@ def test_report_is_an_artifact_unless_too_long():
     ("awx", "launch the same job template again",
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
-def test_next_command_of_each_layer(layer, resume, rollback_step):
+def test_error_names_the_next_steps_of_each_layer(layer, resume, rollback_step):
     error = ending_of_failure("check", paused(), layer=layer).error
 
     assert f"Next: {resume} to resume, or {rollback_step} to roll back." in error

@@ -768,10 +768,9 @@ HOLDERS = {
     "process on another machine without renewals": (dict(machine="there", **ENDED), "later"),
     "process on another machine": (dict(machine="there", renews=True, **ENDED), "never"),
     "ended task of this process": (dict(machine="here"), "at once"),
-    "running task of this process without renewals": (dict(machine="here", is_at_work=True),
+    "running task of this process without renewals": (dict(machine="here", is_active=True),
                                                       "never"),
-    "running task of this process": (dict(machine="here", is_at_work=True, renews=True),
-                                     "never"),
+    "running task of this process": (dict(machine="here", is_active=True, renews=True), "never"),
 }
 #: Kinds in the holder annotation of the shared Lease. An earlier version names no kind.
 SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
@@ -788,7 +787,7 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
         processes = [Process.of_new_task(kind)._replace(**fields) for kind in kinds]
-        ACTIVE_TASKS.update(process.task_id for process in processes if holder.get("is_at_work"))
+        ACTIVE_TASKS.update(process.task_id for process in processes if holder.get("is_active"))
         server.put_lease({"metadata": {"name": name,
                                        "annotations": {object_meta.HOLDER: " ".join(
                                            map(str, processes))}},

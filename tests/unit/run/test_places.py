@@ -119,7 +119,7 @@ def namespaces_and_names(entries):
     return [(entry["namespace"], entry["name"]) for entry in entries]
 
 
-def test_controllers_of_one_name_are_updated_in_each_namespace():
+def test_named_controllers_are_updated_in_each_namespace():
     two_namespaces = TwoNamespaces()
 
     result = two_namespaces.run(fleet.run, two_namespaces.lines.append)

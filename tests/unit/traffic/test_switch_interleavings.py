@@ -103,7 +103,7 @@ class World:
                          if name in self.ready and self.selector.items() <= labels.items())
 
     def moves(self):
-        """Return the worlds after a move by endpoint controller, kubelets or another client."""
+        """Return the world after each move: by endpoint controller, kubelets, or another client."""
         after_endpoints, after_kubelets, after_edit = (
             copy.copy(self), copy.copy(self), copy.copy(self))
         after_endpoints.endpoints = self.selected_ready_pods()
@@ -156,7 +156,7 @@ def moves_of(world, request, max_kills, pending, is_done):
 
 
 def check_end(world, requests):
-    """Check the end of all tasks, and that a restoration is possible."""
+    """Check the final state of the world, and that a restoration is possible."""
     if len(requests) == 1:
         (request,) = requests
         value = None if request.restores else LABELS[bool(request.share.new)][KEY]

@@ -103,7 +103,7 @@ def test_tls_policy_has_to_name_the_services_of_the_split():
             ("add", "/spec/targetRefs/-")}
 
 
-def test_policy_is_needed_once_the_new_pods_get_a_service():
+def test_policy_is_needed_for_each_service_that_a_task_adds():
     world = World(versions=BEFORE_UPDATE)
     targets = [{"group": "", "kind": "Service", "name": "foo"}]
     only_foo = related(BackendTLSPolicy=item_named("tls", targetRefs=targets))

@@ -254,7 +254,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Steps annotate the primary first; read last, it is never older than the successor.
+        # Steps annotate the primary first. Read it last, so that it is never the older one.
         return (observed.successor.name,) if observed.successor else ()
 
     def note(self, step: Step, memory: Memory) -> None:

@@ -229,17 +229,17 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
 
 def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
                            is_in_use: t.Callable[[Json], bool], *,
-                           counts_live: bool) -> tuple[Json, ...]:
+                           counts_in_use: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
-    counts_live: whether the limit includes those in use. True for a DaemonSet (cleanupHistory),
+    counts_in_use: whether the limit includes those in use. True for a DaemonSet (cleanupHistory),
     False for a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier_revisions = sorted((item for item in revisions if item is not present),
                                key=lambda item: number(item, "revision"))
     unused_revisions = [item for item in earlier_revisions if not is_in_use(item)]
-    surplus = len(earlier_revisions if counts_live else unused_revisions) - (
+    surplus = len(earlier_revisions if counts_in_use else unused_revisions) - (
         DEFAULT_HISTORY_LIMIT if limit is None else limit)
     removed_revisions = unused_revisions[:max(0, surplus)]
     return tuple(item for item in revisions if not any(item is revision

@@ -114,7 +114,7 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
         pods = _next_pods(controller, pods, nodes, new_revision, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}
         revisions = revisions_within_limit(
-            controller, revisions, newest_revision, counts_live=True,
+            controller, revisions, newest_revision, counts_in_use=True,
             is_in_use=lambda revision: pod_label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready_count = sum(pod.ready for pod in oldest_by_node.values())

@@ -53,7 +53,7 @@ class MigrationInProgress(t.NamedTuple):
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
-    def complete_status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
+    def extend_status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
         """Return a copy of the status that also describes this migration."""
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))

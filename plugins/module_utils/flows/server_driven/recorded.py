@@ -96,7 +96,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored_value = _restored_value(settings[field], override, original)
         if restored_value != settings[field]:
-            # A mix of original and current parts may be invalid: some numbers need OnDelete.
+            # A mix with current parts may be invalid: some numbers are valid only with OnDelete.
             settings[field] = (restored_value if has_only_valid_settings({field: restored_value})
                                else original)
     if request.min_ready_seconds is not None:

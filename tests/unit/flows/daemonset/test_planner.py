@@ -201,7 +201,7 @@ def test_nodes_without_a_pod_are_refused_before_the_first_write():
         decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
 
 
-def test_unready_pods_are_replaced_first_if_no_more_may_be_missing():
+def test_unready_pods_are_replaced_first_if_max_unavailable_is_reached():
     model = with_broken_image(cluster(4), "myimage:v1")
     make_unready(model, "node 2")
     assert run_task(CANARY, model, until="delete") == ["update", "delete"]
@@ -228,16 +228,17 @@ def test_overdue_terminating_pod_is_named(deletion_time, is_overdue, now):
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
     run_task(two_unavailable, model, until="update")
     model.settle()
-    overdue_pod = {"metadata": {**DaemonSetModel.all_pods(model, foo_of(model))[3]["metadata"],
-                                "deletionTimestamp": deletion_time},
-                   "spec": {"nodeName": "node 3"}}
+    terminating_pod = {
+        "metadata": {**DaemonSetModel.all_pods(model, foo_of(model))[3]["metadata"],
+                     "deletionTimestamp": deletion_time},
+        "spec": {"nodeName": "node 3"}}
     model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3],
-                                         overdue_pod]
+                                         terminating_pod]
     assert isinstance(decide(two_unavailable, model, now=now), Step if is_overdue else Wait)
     decision = decide(CANARY, model, now=now)
     assert isinstance(decision, Wait)
     assert decision.until.endswith(
-        f"; pod {overdue_pod['metadata']['name']} of node node 3 should have gone by "
+        f"; pod {terminating_pod['metadata']['name']} of node node 3 should have gone by "
         f"{deletion_time}") is is_overdue
 
 

@@ -83,9 +83,9 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
         Row(f"{what}: wall time", above_ping(ours, "wall"), name, above_ping(theirs, "wall"),
             ratio_goal=0.4),
         Row(f"{what}: processor time", above_ping(ours, "cpu"), name, above_ping(theirs, "cpu")),
-        Row("of that, reading the kubeconfig", [look.connection for look in converged_times]),
-        Row("of that, the requests", [look.request for look in converged_times]),
-        Row("of that, deciding", [look.decision for look in converged_times]),
+        Row("of that, reading the kubeconfig", [times.connection for times in converged_times]),
+        Row("of that, the requests", [times.request for times in converged_times]),
+        Row("of that, deciding", [times.decision for times in converged_times]),
     ]
 
 
@@ -319,7 +319,7 @@ def throttled(bench: Bench) -> list[Row]:
             name, next_name = next(names)
             return ours.roll(name=name, next_name=next_name, **task, image=next(versions))
 
-        controller, renamed, deployment, theirs = measure_alternately(
+        handover_runs, renaming_runs, deployment_runs, theirs = measure_alternately(
             bench.with_fewer_runs(),
             "rollout of 100, 20 requests/s",
             lambda: ours.roll(name="foo", **task, image=next(versions)),
@@ -330,12 +330,12 @@ def throttled(bench: Bench) -> list[Row]:
     what, seconds = f"{pods} pods, surge {surge}, controller manager with 20 requests/s", [
         run.seconds for run in theirs]
     return [
-        Row(f"{what}: with the handover", [run.seconds for run in controller],
+        Row(f"{what}: with the handover", [run.seconds for run in handover_runs],
             "Deployment controller", seconds, ratio_goal=1.2),
-        Row(f"{what}: with next_name, without a handover", [run.seconds for run in renamed],
+        Row(f"{what}: with next_name, without a handover", [run.seconds for run in renaming_runs],
             "Deployment controller", seconds,
             ratio_goal=1.1),
-        Row(f"{what}: a task for a Deployment", [run.seconds for run in deployment],
+        Row(f"{what}: a task for a Deployment", [run.seconds for run in deployment_runs],
             "a patch and a watch", seconds,
             ratio_goal=1.1),
     ]
@@ -343,30 +343,32 @@ def throttled(bench: Bench) -> list[Row]:
 
 def slow_line(bench: Bench) -> list[Row]:
     """Compare updates of 20 pods with those of a Deployment, at 300 ms per request."""
-    return [row for surge, seconds, max_requests in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
-            for row in _slow_line(bench.with_fewer_runs(), surge, seconds, max_requests)]
+    return [row for surge, min_ready_seconds, max_requests in ((1, 0, 50), ("25%", 0, 20),
+                                                               (1, 3, None))
+            for row in _slow_line(bench.with_fewer_runs(), surge, min_ready_seconds, max_requests)]
 
 
-def _slow_line(bench: Bench, surge: int | str, seconds: int,
+def _slow_line(bench: Bench, surge: int | str, min_ready_seconds: int,
                max_requests: int | None) -> list[Row]:
     pods = 20
     with (Playground(bench.kubeconfig, has_slow_connection=True) as ours,
           Playground(bench.kubeconfig, has_slow_connection=True) as peers):
-        ours.create_rc(pods, "myimage:v1", minReadySeconds=seconds)
-        peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=seconds)
+        ours.create_rc(pods, "myimage:v1", minReadySeconds=min_ready_seconds)
+        peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=min_ready_seconds)
         for playground in (ours, peers):
             playground.wait_until_ready()
         versions = new_versions()
         task = {"name": "foo", "namespace": ours.namespace, "max_surge": str(surge)}
-        what = (f"{pods} pods, surge {surge}, {f'{seconds} s' if seconds else 'at once'} until "
-                f"ready, 300 ms a request")
+        what = (f"{pods} pods, surge {surge}, "
+                f"{f'{min_ready_seconds} s' if min_ready_seconds else 'at once'} until ready, "
+                f"300 ms a request")
         our_runs, their_runs = measure_alternately(
             bench,
             what,
             lambda: ours.roll(**task, image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
-    goal = 1.2 if seconds else None
+    goal = 1.2 if min_ready_seconds else None
     return [
         Row(
             what,

@@ -32,9 +32,9 @@ def run_jobs(
     create_resource: Callable[[int], AbstractContextManager[Resource]],
     run_job: Callable[[Resource, Job], None],
 ) -> None:
-    """Run each job once, in parallel workers.
+    """Run each job once, in parallel workers. Exit if a job or create_resource() fails.
 
-    create_resource: called with the number of the worker. An exception ends the program.
+    create_resource: called with the number of the worker.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

@@ -131,7 +131,7 @@ class RunningCommand:
 
 
 def stop_all() -> None:
-    time.sleep(0.1)  # a new process has no environment at first
+    time.sleep(0.1)  # /proc/PID/environ of a new process is empty at first
     deadline = time.monotonic() + GRACE
     for pid in _pids():
         _signal(pid, signal.SIGTERM)

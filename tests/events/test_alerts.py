@@ -98,8 +98,8 @@ def test_an_alert_launches_the_job_template(
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
     """Alerts are handled in order, so the rollback of the last one shows that all are handled."""
     start_paused_updates(namespace, "foo", "last")
-    file_of_template = tmp_path / "file_of_template"
-    template = TEMPLATE_IN_A_LABEL % file_of_template
+    unwanted_file = tmp_path / "unwanted_file"
+    template = TEMPLATE_IN_A_LABEL % unwanted_file
     valid_labels = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}
     last_message = copy.deepcopy(DOCUMENTED_ALERT)
     last_message["alerts"][0]["labels"] |= {"controller": "last", "namespace": namespace.name}
@@ -122,4 +122,4 @@ def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_pat
     log = (tmp_path / "rulebook.log").read_text()
     assert log.count("PLAY [Roll back controllers") == 1
     assert images(namespace, "foo") == ["myimage:v1"] * 2 + ["myimage:v2"] * 2
-    assert not file_of_template.exists()
+    assert not unwanted_file.exists()

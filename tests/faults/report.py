@@ -91,14 +91,14 @@ def table_of_violations(tally: Tally) -> list[str]:
 
 def environment_lines(kubeconfig: str, seconds: float) -> list[str]:
     client = kubernetes.config.new_client_from_config(kubeconfig)
-    server = kubernetes.client.VersionApi(client).get_code().git_version
+    server_version = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = ("the cluster that KUBECONFIG names" if external_kubeconfig()
                else "the embedded cluster")
     packages = ", ".join(f"{name} {version(name)}"
                          for name in ("ansible-core", "kubernetes", "urllib3"))
     today = datetime.datetime.now(datetime.UTC).date()
-    return [f"{today}, Kubernetes {server} ({cluster}), Python {platform.python_version()}, "
-            f"{packages}, {os.cpu_count()} CPUs, "
+    return [f"{today}, Kubernetes {server_version} ({cluster}), "
+            f"Python {platform.python_version()}, {packages}, {os.cpu_count()} CPUs, "
             f"{seconds / 60:.0f} minutes."]
 
 

@@ -221,7 +221,7 @@ class WeightWatch:
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
         self._gateway, self._host = gateway, host
         #: The times of the changes, in seconds since 1970.
-        self.changes: list[float] = []
+        self.change_times: list[float] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
 
@@ -233,14 +233,14 @@ class WeightWatch:
         self._stopped.set()
         self._thread.join()
 
-    def first_change(self, after: float) -> float:
-        return eventually(lambda: next((change for change in self.changes if change > after), 0),
-                          "a change of Envoy's weights", 10)
+    def first_change_time(self, after: float) -> float:
+        return eventually(lambda: next((moment for moment in self.change_times
+                                        if moment > after), 0), "a change of Envoy's weights", 10)
 
     def _poll(self) -> None:
         before = self._gateway.weights_of(self._host)
         while not self._stopped.wait(0.05):
             current = self._gateway.weights_of(self._host)
             if current != before:
-                self.changes.append(time.time())
+                self.change_times.append(time.time())
                 before = current

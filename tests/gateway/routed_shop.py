@@ -58,12 +58,12 @@ class Kill(t.NamedTuple):
 class WriteCounter:
     """A script of the proxy that counts the writes of a task.
 
-    `route_changes` are the times of answers to changes of the route, in seconds since 1970.
+    `route_change_times`: when changes of the route were answered, in seconds since 1970.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.route_changes: list[float] = []
+        self.route_change_times: list[float] = []
 
     def __call__(self, exchange: Exchange) -> Fault | None:
         self.count += exchange.is_write
@@ -75,7 +75,7 @@ class WriteCounter:
         operations = json.loads(exchange.body)
         if any(operation["op"] != "test" and operation["path"] == "/spec/rules"
                for operation in operations):
-            self.route_changes.append(time.time())
+            self.route_change_times.append(time.time())
         exchange.reply(answer)
 
 
@@ -161,7 +161,7 @@ class RoutedShop(Shop):
     def split(self, script: t.Any = None, **options: t.Any) -> Json:
         return self.run_successfully(script, module="traffic_split", route="edge", **options)
 
-    def pause(self, image: str = V2) -> None:
+    def update_until_pause(self, image: str = V2) -> None:
         self.run_successfully(module="rolling_update", image=image, pause_at=1,
                               progress_deadline=60)
 

@@ -56,7 +56,7 @@ def test_bad_version_answers_at_most_the_requested_share(
         with shop.traffic(RATES) as traffic:
             time.sleep(2)
             shop.split(weight="0%")
-            shop.pause(BAD)
+            shop.update_until_pause(BAD)
             ready_at = ready_time(shop)
             share_requested_at = time.time()
             shop.split(weight="1%")

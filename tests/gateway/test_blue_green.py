@@ -37,8 +37,9 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
             for weight in ("100%", "0%", "100%", "0%", "100%"):
                 writes = WriteCounter()
                 shop.split(writes, weight=weight)
-                assert len(writes.route_changes) == writes.count == 1, "a switch must be one write"
-                changes.append((weight, writes.route_changes[0]))
+                assert len(writes.route_change_times) == writes.count == 1, (
+                    "a switch must be one write")
+                changes.append((weight, writes.route_change_times[0]))
                 time.sleep(2)
             shop.run_successfully(**UPDATE)
             time.sleep(2)

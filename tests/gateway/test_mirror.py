@@ -35,7 +35,7 @@ def test_copies_of_requests_change_no_answer(gateway, cluster, namespace):
     """The new version answers 5% of its requests with status 500."""
     with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
         shop.open()
-        shop.pause(BAD)
+        shop.update_until_pause(BAD)
         with shop.traffic(RATES) as traffic:
             shop.split(mirror="100%")
             begin, before = time.time(), answered_requests(shop, BAD)

@@ -45,7 +45,7 @@ def set_timeout(shop, seconds):
 def test_no_request_is_lost_while_other_clients_write(gateway, cluster, namespace):
     with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
         shop.open()
-        shop.pause()
+        shop.update_until_pause()
         with shop.traffic(RATES) as traffic:
             for timeout, task in enumerate(({"weight": "10%"}, {"weight": "0%"},
                                             {"weight": "50%"}, {"state": "restored"}), 11):

@@ -29,7 +29,7 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 def tasks(kind: Kind, image: str) -> list[Json]:
     """Return the options of each task of a release.
 
-    The single pod of a DaemonSet is replaced at once, so its release has no shares.
+    The single pod of a DaemonSet is replaced at once, so its release has no partial weights.
     """
     all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:

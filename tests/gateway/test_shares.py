@@ -42,7 +42,7 @@ def test_new_version_gets_the_requested_share(kind, count, gateway, cluster, nam
     rows = request.config.stash[measured.ROWS]
     with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
-        shop.pause()
+        shop.update_until_pause()
         with (shop.traffic(RATES) as traffic,
               shop.traffic({"new": 20}, **{"x-tester": "yes"}) as testers):
             # title, requested share and start of each measurement
@@ -84,7 +84,7 @@ CHANGES = 4
 def test_requests_follow_a_change_of_the_weights(changes, gateway, cluster, namespace, request):
     with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
         shop.open()
-        shop.pause()
+        shop.update_until_pause()
         shop.split(weight="0%")
         measure_changes(shop, changes, request, "0% to 100% and back",
                         [{"weight": "100%"}, {"weight": "0%"}])
@@ -95,7 +95,7 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
                                                      request):
     with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
         shop.open()
-        shop.pause()
+        shop.update_until_pause()
         measure_changes(shop, changes, request, "from no split to 100%, and back",
                         [{"weight": "100%"}, {"state": "restored"}])
 
@@ -112,9 +112,9 @@ def measure_changes(shop, changes, request, title, options):
             writes = WriteCounter()
             shop.split(writes, **options[number % 2])
             if number % 2 == 0:
-                written_at.append(writes.route_changes[-1])
+                written_at.append(writes.route_change_times[-1])
                 ended_at.append(time.time())
-                configured_at.append(watch.first_change(written_at[-1]))
+                configured_at.append(watch.first_change_time(written_at[-1]))
             time.sleep(1.5)
     last_v1_answer_at = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
                               if answer.version == "v1"), default=begin)

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout and worker, or the cluster of KUBECONFIG.
+    """Provide the embedded cluster of this pytest worker, or the cluster of KUBECONFIG.
 
     BATON_KEEP_CLUSTER=1 keeps the embedded cluster.
     """

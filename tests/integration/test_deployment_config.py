@@ -363,7 +363,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Actions of another client that leave each pod its controller.
+#: Actions of another client after which each pod keeps its controller.
 ACTIONS = {
     "unpause": lambda simulator: simulator.patch({"spec": {"paused": False}}),
     "scale": lambda simulator: simulator.patch({"spec": {"replicas": 5}}, subresource="/scale"),
@@ -462,7 +462,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
 
 
 @pytest.mark.full
-def test_config_without_a_rollout_is_refused_but_a_config_for_tests_is_migrated(
+def test_config_without_a_rollout_is_refused_but_one_with_test_true_is_migrated(
     project, simulator
 ):
     simulator.create(1, triggers=[])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that a forged record of a Deployment causes no change beyond those of a genuine one."""
+"""Test that a forged record of a Deployment causes only changes that a genuine one could."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def deployment_spec(namespace):
 
 
 FORGERIES = {
-    "forged strategy": {}, "Recreate": {"original": {"strategy": RECREATE}},
+    "forged strategy": {},  # the default of forged_record()
+    "Recreate": {"original": {"strategy": RECREATE}},
     "paused": {"original": {"paused": True}, "paused": 1},
     "rollback in progress": {"outcome": "rolling back"}, "no original settings": {"original": None},
     "another previous image": {"previous_image": "myimage:v1"},
@@ -81,9 +82,7 @@ def deployment_image(namespace):
 
 
 def test_forged_record_after_an_update_causes_no_change(namespace):
-    """A killed client may have written the same record, so a rollback may return to the previous
-    revision.
-    """
+    """A killed client may leave the same record, so a rollback to the previous revision is fine."""
     namespace.make_deployment(2)
     for image in IMAGES[1:]:
         run_task(namespace, image=image)

@@ -300,7 +300,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
 
 @pytest.mark.full
-def test_deletion_of_foo_after_the_successor_is_an_error(namespace):
+def test_deletion_of_foo_after_deletion_of_the_successor_is_an_error(namespace):
     namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, SUCCESSOR_DELETED,

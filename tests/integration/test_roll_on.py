@@ -110,7 +110,7 @@ def test_changed_secret_is_rolled_out_by_a_task_with_an_image_or_a_template(name
 
 
 @pytest.mark.full
-def test_checksums_include_a_secret_of_the_new_template_only(namespace):
+def test_checksums_include_a_secret_that_only_the_new_template_reads(namespace):
     make_objects_and_controller(namespace, "Deployment")
     namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
     container = {"name": "web", "envFrom": [{"secretRef": {"name": "next-db"}}]}

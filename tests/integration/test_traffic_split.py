@@ -388,14 +388,14 @@ def test_task_reports_a_change_of_the_rules_by_another_client(namespace, monkeyp
     def gateway_with_action(*arguments, **other_options):
         gateway = original(*arguments, **other_options)
 
-        def act():
+        def change_weight():
             rules = edge.rules()
             if len(rules[0]["backendRefs"]) == 3:
                 rules[0]["backendRefs"][1]["weight"] = 50
                 edge.patch({"spec": {"rules": rules}})
 
         for number in range(1, MAX_WRITES):
-            writes.action_after_write(number, act)(gateway)
+            writes.action_after_write(number, change_weight)(gateway)
         return gateway
 
     monkeypatch.setattr(task, "_gateway", gateway_with_action)

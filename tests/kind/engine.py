@@ -63,7 +63,7 @@ def install() -> None:
 
 def run(
     command: list[str],
-    node_archive: Path,
+    image_archive: Path,
     image: str,
     environment: Mapping[str, str],
     *,
@@ -71,7 +71,7 @@ def run(
 ) -> int:
     """Run the command with an engine that contains the image, and return the exit code.
 
-    node_archive: tar file with the root file system of the image. Without a private network,
+    image_archive: tar file with the root file system of the image. Without a private network,
     containers need `--network=host`. Raises ClusterError.
     """
     network = "private" if has_private_network else "host"
@@ -81,7 +81,7 @@ def run(
             argv = [
                 *isolation_prefix(*["--net"] if has_private_network else []),
                 str(HERE / "in-an-engine"),
-                str(node_archive),
+                str(image_archive),
                 image,
                 NAME,
                 _runtime(),

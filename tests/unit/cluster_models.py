@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Extend the models of check mode, so that a test can make each move and copy the state.
+"""Extend the models of check mode: tests make the changes one by one, and copy the state.
 
 tests/integration compares the models with real clusters.
 """
@@ -57,7 +57,7 @@ class Move(t.NamedTuple):
 
     deliver: the controller manager receives the next change of a controller.
     deliver-owner: the controller manager receives the change of a pod's owner.
-    sync: the controller manager syncs a controller.
+    sync: the controller manager syncs a controller other than a Deployment.
     roll: the controller manager syncs a Deployment.
     finalize: the finalizers of an object in deletion are removed.
     collect: the garbage collector deletes the pods of a deleted controller.
@@ -66,11 +66,12 @@ class Move(t.NamedTuple):
     """
 
     verb: str
+    #: The name of the object, or the uid of the pod's owner.
     name: str
 
 
 class Moves:
-    """Mixin that makes all moves of a model."""
+    """Mixin that makes moves of a model until none remains."""
 
     def settle(self) -> bool:
         """Make moves until none remains. Return whether there was any."""
@@ -187,7 +188,7 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods[index] = change(self.pods[index])
 
     def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods. All terminating pods of an owner are equal."""
+        """Begin to terminate pods, without the fields that would distinguish equal states."""
         if self.terminates_slowly:
             terminating_pods = [pod._replace(ready=False, cached_owner_uid="") for pod in pods]
             self.terminating = sorted([*self.terminating, *terminating_pods])
@@ -345,15 +346,15 @@ class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
         return item
 
     def set_nodes(self, name: str, nodes: t.Iterable[str], *,
-                  keep_other_nodes: bool = False) -> None:
+                  keep_other_pods: bool = False) -> None:
         """Set the nodes of a DaemonSet, and delete the other nodes and their pods.
 
-        keep_other_nodes: taint the other nodes instead, and keep their pods.
+        keep_other_pods: keep the pods of the other nodes, as if these were only tainted.
         """
         pods = self.pods(name)
         self._nodes[name] = tuple(sorted(nodes))
         self._pods[name] = tuple(pod for pod in pods
-                                 if keep_other_nodes or pod.node in self._nodes[name])
+                                 if keep_other_pods or pod.node in self._nodes[name])
 
 
 def _image(template: Json) -> str:

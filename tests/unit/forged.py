@@ -3,8 +3,8 @@
 
 """List values that other clients may forge, and the requests that a task may send.
 
-test_forgery.py fails if a key or field that the code reads has no entry here. The integration
-tests replace UID.format(name) with the uid of the object.
+tests/unit/test_forgery.py fails if a key or field that the code reads has no entry here. The
+integration tests replace UID.format(name) with the uid of the object.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ def forged_documents(document: Json) -> list[str]:
                           for rule in SCALING_RULE_FIELDS
                           for wrong_value in (*INVALID_VALUES, *POLICIES))
         if field in ("original", "paced"):
-            setting, number = (("updateStrategy", "partition")
-                               if "updateStrategy" in document[field]
-                               else ("strategy", "maxSurge"))
-            strategies = ({"type": kind, "rollingUpdate": {number: wrong_value,
+            setting, number_field = (("updateStrategy", "partition")
+                                     if "updateStrategy" in document[field]
+                                     else ("strategy", "maxSurge"))
+            strategies = ({"type": kind, "rollingUpdate": {number_field: wrong_value,
                                                            "maxUnavailable": wrong_value}}
                           for wrong_value in INVALID_VALUES
                           for kind in (wrong_value, "RollingUpdate"))

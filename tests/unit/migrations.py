@@ -151,7 +151,7 @@ class ConfigWorld:
                 break
         return steps
 
-    def replace(self, kind, name="foo", **fields):
+    def merge(self, kind, name="foo", **fields):
         item = self.cluster._items[kind, name]
         self.cluster._items[kind, name] = {**item,
                                            **{field: {**item[field], **value}

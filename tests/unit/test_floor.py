@@ -59,8 +59,8 @@ def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
     documented = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|",
                                  read("docs/reference/versions.md"), re.MULTILINE))
-    oldest_tested = re.search(r"PACKAGE_VERSIONS = \{\s*\"(\d+\.\d+)\.",
-                              read("tests/versions/packages.py"))
+    oldest_tested_client = re.search(r"PACKAGE_VERSIONS = \{\s*\"(\d+\.\d+)\.",
+                                     read("tests/versions/packages.py"))
     oldest_core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
         ">=").removesuffix(".0")
     oldest_python = ".".join(map(str, runpy.run_path(str(FLOOR))["OLDEST"]))
@@ -74,6 +74,6 @@ def test_oldest_versions_are_consistent():
     assert {yaml.safe_load(path.read_text())["galaxy_info"]["min_ansible_version"]
             for path in ROOT.glob("roles/*/meta/main.yml")} == {oldest_core}
     oldest_client = documented["Python package `kubernetes`"]
-    assert oldest_tested and oldest_tested[1] == oldest_client
+    assert oldest_tested_client and oldest_tested_client[1] == oldest_client
     assert (f"kubernetes >= {oldest_client}.0 " in fragment
             and f"kubernetes>={oldest_client}.0" in read("meta/ee-requirements.txt"))

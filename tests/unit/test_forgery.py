@@ -231,7 +231,7 @@ def autoscaler(name: str, target: str, kind: str) -> Json:
 
 
 class Namespace(IdleGateway):
-    """The cluster before the tasks, which check mode takes for the real one."""
+    """The cluster before the tasks; check mode takes it for the real cluster."""
 
     def __init__(self, kind: str) -> None:
         self.kind = Kind(kind)

@@ -127,22 +127,23 @@ SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 @pytest.mark.parametrize("kind", KINDS)
 def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
     world = make_world(kind)
-    before, phases = [pods_of(world) for pods_of in SOURCES], []
+    before, answers_during_update = [pods_of(world) for pods_of in SOURCES], []
     world.update(image="myimage:v2", pause_at="1")
-    phases.append([pods_of(world) for pods_of in SOURCES])
+    answers_during_update.append([pods_of(world) for pods_of in SOURCES])
     write_count = len(world.writes)
     with pytest.raises(RolloutError, match="stopped"):
         world.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
                   stop=lambda: "enough" if len(world.writes) > write_count else "")
-    phases.append([pods_of(world) for pods_of in SOURCES])
+    answers_during_update.append([pods_of(world) for pods_of in SOURCES])
     world.update(state="rolled_back")
 
     for answers in (before, [pods_of(world) for pods_of in SOURCES]):
         assert [(len(new), old) for new, old in answers] == [(3, set())] * 3
-    for answers in phases:
+    for answers in answers_during_update:
         assert (answers[0] == answers[1] == answers[2] and len(answers[0][0]) == 1
                 and len(answers[0][1]) in (2, 3))
-    assert phases[0] == phases[1], "a rollback must not change which pods are new"
+    assert answers_during_update[0] == answers_during_update[1], (
+        "a rollback must not change which pods are new")
 
 
 def test_analysis_without_revisions_names_the_missing_permission(make_world):

@@ -124,7 +124,7 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner,
     ('TEXT = """\n\n# no comment\n"""\n', 'TEXT = """\n\n# no comment\n"""\n'),
     ('TEXTS = [\n    # one\n    "1",\n\n    "é #"]  # zwölf', 'TEXTS = [\n    "1",\n    "é #"]'),
 ])
-def test_source_returns_a_module_without_its_prose(runner, content, rest):
+def test_code_of_returns_a_module_without_its_prose(runner, content, rest):
     assert runner.code_of(content.encode()).decode() == rest
 
 
@@ -236,7 +236,7 @@ def test_a_failing_tier_is_printed_with_the_hash_seed(runner, monkeypatch, capfd
 
 @pytest.mark.parametrize("provided", [None, "random", "17"])
 def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path, provided):
-    """pytest draws a seed for child processes."""
+    """conftest.py sets a seed for child processes, unless a number is provided."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path
      / "test_it.py").write_text(

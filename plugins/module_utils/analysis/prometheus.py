@@ -75,7 +75,7 @@ class Prometheus:
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
     def query(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
-        """Return the reading of a query, without a number after a transient error.
+        """Return the reading of a query; it has no number if each attempt has a transient error.
 
         stop: returns a reason to send no further request, or "". Raises RolloutError for a
         permanent error.

@@ -39,7 +39,7 @@ class MetricType(StrEnum):
 
 
 class Per(StrEnum):
-    """The divisor of the number of error lines: minutes and pods, or the number of all lines."""
+    """The unit of error lines: lines per minute and pod, or the share of all lines."""
 
     MINUTE = "minute"
     LINE = "line"
@@ -115,7 +115,7 @@ class Metric:
     query: str
     #: "" without min_samples.
     samples_query: str
-    #: By option (ABSOLUTE, RELATIVE).
+    #: By option (the names in ABSOLUTE and RELATIVE).
     thresholds: t.Mapping[str, float]
     min_samples: float
     on_empty: OnEmpty
@@ -273,7 +273,7 @@ def _built_in_queries(name: str, metric_type: MetricType, options: Json) -> tupl
                               or isinstance(value, (dict, list))), None):
         raise RolloutError(f"metric {name}: labels {invalid_label!r} has no value")
     labels = {str(label): str(value) for label, value in given_labels.items()}
-    # namespace_label may be empty: check a valid name instead.
+    # An empty namespace_label is allowed, so a valid name takes its place in the check.
     label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],
                      "namespace_label": options["namespace_label"] or "a"}
     for option, label in (*label_options.items(), *(("labels", label) for label in labels)):

@@ -137,7 +137,7 @@ class Pods(Namespaced):
                 table = self.http.page(self._pods_path, query, TABLE, continue_token)
             except Refused:
                 return False
-            if not is_table_of_starting_pods(table):
+            if not is_table_of_expected_pods(table):
                 return False
             continue_token = text(mapping(table, "metadata"), "continue")
             if not continue_token:
@@ -216,7 +216,7 @@ class Pods(Namespaced):
         return informer
 
 
-def is_table_of_starting_pods(table: Json) -> bool:
+def is_table_of_expected_pods(table: Json) -> bool:
     """Return whether each pod in a table has an EXPECTED_STATUS, and was never restarted."""
     columns = [text(column, "name") for column in objects(table, "columnDefinitions")]
     if not {"Status", "Restarts"} <= set(columns):

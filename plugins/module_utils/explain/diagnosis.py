@@ -228,10 +228,10 @@ def name_or_placeholder(kind: str, name: str) -> str:
 
 def _commands(request: Request) -> dict[str, str]:
     return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl,
-            **_delete_first_placeholder(request)}
+            **_surge_alternative(request)}
 
 
-def _delete_first_placeholder(request: Request) -> dict[str, str]:
+def _surge_alternative(request: Request) -> dict[str, str]:
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
 
@@ -300,7 +300,7 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
     # Volumes and the network are set up before any container starts.
     if not any(has_started(container_status) for statuses in statuses_by_field.values()
                for container_status in statuses.values()):
-        symptoms = [_trust_failed_mount(symptom, status) for symptom in event_symptoms(
+        symptoms = [_trust_confirmed_mount_failure(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
         causes += subject.causes(NOT_STARTED, symptoms)
     for field, statuses in statuses_by_field.items():
@@ -319,7 +319,7 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
     return {_text(item, "name"): item for item in items}
 
 
-def _trust_failed_mount(symptom: Symptom, status: Json) -> Symptom:
+def _trust_confirmed_mount_failure(symptom: Symptom, status: Json) -> Symptom:
     """Trust an Event about a failed mount if the status confirms it."""
     # The kubelet creates the sandbox after it has mounted all volumes.
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"

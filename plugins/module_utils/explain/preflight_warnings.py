@@ -158,7 +158,7 @@ def _template(update: _Update) -> t.Iterator[str]:
 
 def _quotas(update: _Update) -> t.Iterator[str]:
     for name, quota, shortage in _shortages(update):
-        alternative = ("" if quotas.missing_amounts(quota, _needed_amounts(update, 0))
+        alternative = ("" if quotas.refused_amounts(quota, _needed_amounts(update, 0))
                        else ", or remove old pods first: max_surge=0 max_unavailable=1")
         yield (f"ResourceQuota {name} is too small for this update: {shortage}. "
                f"Raise it: {update.kubectl} edit quota {name}{alternative}")

@@ -37,7 +37,7 @@ def needed_amounts(old_template: Json, new_template: Json, desired: int, surge: 
                     for resource, amount in new.items()})
 
 
-def missing_amounts(quota: Json, needed: Amounts) -> Amounts:
+def refused_amounts(quota: Json, needed: Amounts) -> Amounts:
     """Return the needed amounts that the quota does not admit."""
     hard, used = parse_amounts(_map(quota, "status", "hard")), parse_amounts(
         _map(quota, "status", "used"))
@@ -55,7 +55,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
     used, hard = _map(quota, "status", "used"), _map(quota, "status", "hard")
     return ", ".join(f"{resource} ({used[resource]} of {hard[resource]} used, "
                      f"{format_quantity(amount)} more needed)"
-                     for resource, amount in missing_amounts(quota, needed).items())
+                     for resource, amount in refused_amounts(quota, needed).items())
 
 
 def too_small_error(requests: t.Sequence[Request], name: str, shortage_text: str) -> RolloutError:

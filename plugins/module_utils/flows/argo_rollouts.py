@@ -48,7 +48,7 @@ class _Update(t.NamedTuple):
 
 
 class Row(t.NamedTuple):
-    """The next commands after a refusal, as a row of the table in the documentation."""
+    """The commands suggested after a refusal. The documentation has a table of them."""
 
     #: The condition and a command, for the documentation.
     condition: str

@@ -109,7 +109,7 @@ class Request:
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back the update in progress, or to a revision not read yet."""
+        """Whether the task rolls back, and no template of to_revision has been read."""
         return self.state.undoes and self.revision is None
 
     @property

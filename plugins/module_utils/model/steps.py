@@ -25,7 +25,7 @@ class Action(StrEnum):
     ANNOTATE = "annotate"
     CREATE = "create"
     SCALE = "scale"
-    RENAME = "rename"  # gives the primary the successor's template; kubectl renames the successor
+    RENAME = "rename"  # gives the primary the new template; kubectl would rename the successor
     RESTORE = "restore"
     DELETE = "delete"
     FREEZE = "freeze"  # freezes an autoscaler

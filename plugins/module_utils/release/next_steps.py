@@ -16,7 +16,7 @@ from .request import Request, variable
 from .stage import parse_stage
 
 #: The instruction if no command is safe to paste.
-_SAME_COMMAND = "run the same command again"
+_RERUN_ADVICE = "run the same command again"
 COMMA_SEPARATED_OPTIONS = ("names", "stages")
 
 
@@ -29,7 +29,7 @@ def lines_for_cluster(request: Request) -> list[str]:
 def _advice_for_host(request: Request) -> str:
     if not request.host or request.layer != "playbook":
         return ""
-    return f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"
+    return f"{_RERUN_ADVICE} with --limit {shlex.quote(request.host)}"
 
 
 def rerun_instruction(request: Request) -> str:
@@ -61,7 +61,7 @@ def _repeat_command(request: Request, is_paused: bool) -> str:
                for option, value in request.user_options.items()}
     command = shell.playbook(request.role, {**request.cluster, **options, **changes}
                              ) if options else None
-    return command or describe_rerun(changes, _SAME_COMMAND)
+    return command or describe_rerun(changes, _RERUN_ADVICE)
 
 
 def _rollback_command(request: Request) -> str:

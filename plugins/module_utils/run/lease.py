@@ -4,12 +4,12 @@
 
 """Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
-The rules follow client-go's leaderelection: a Lease expires by the clock of the waiting client,
-because another client may have written renewTime and leaseDurationSeconds. In addition, a task
-renews its Leases before each write.
+The rules follow client-go's leaderelection: a Lease expires when a waiting client has seen no
+change for LEASE_DURATION by its own clock, because another client may have written renewTime and
+leaseDurationSeconds. In addition, a task renews its Leases before each write.
 
 Earlier versions named Leases without the kind of the controller. To exclude their tasks, each task
-also acquires the Lease without the kind, and shares it with tasks of this version for other kinds.
+also acquires a Lease with such a name. Tasks of this version for other kinds may hold it as well.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ class StoredLease:
 
     @property
     def renewal(self) -> tuple[object, ...]:
+        """Return a value that changes with each renewal."""
         return self.processes, self.holder, self.renew_time
 
     @property
-    def is_shared(self) -> bool:
+    def is_joinable(self) -> bool:
         """Return whether tasks for other kinds may join the holders."""
         return bool(self.processes) and all(process.kind for process in self.processes)
 
@@ -102,7 +103,7 @@ class TaskContext(t.NamedTuple):
 
 
 class TaskLeases:
-    """The Leases of a task for a single controller.
+    """The Leases of a task for controllers of one name.
 
     An exclusive Lease for each kind that the task may change, and a shared Lease.
     """
@@ -204,7 +205,7 @@ class _ExclusiveLease:
                 self._pause(renew_others)
                 continue
             # Even after lock_timeout, wait until the Lease of a dead holder expires.
-            if ((is_alive or self._has_live_processes(lease))
+            if ((is_alive or self._is_renewed_on_this_machine(lease))
                     and now - start >= self._request.lock_timeout):
                 raise RolloutError(
                     f"another task is already working on it: {lease}, since "
@@ -286,7 +287,7 @@ class _ExclusiveLease:
         renew_time = _seconds(lease.renew_time)
         is_old = (renew_time is not None
                   and self._gateway.server_time() - renew_time > ABANDONED_AFTER)
-        return is_old or self._has_holder_certainly_ended(lease)
+        return is_old or self._is_holder_certainly_gone(lease)
 
     def _delete(self, manifest: Json) -> None:
         self._gateway.delete_lease(manifest)
@@ -327,9 +328,9 @@ class _ExclusiveLease:
 
     def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
         return (self._is_own(lease) or unchanged_for > LEASE_DURATION
-                or self._has_holder_certainly_ended(lease))
+                or self._is_holder_certainly_gone(lease))
 
-    def _has_holder_certainly_ended(self, lease: StoredLease) -> bool:
+    def _is_holder_certainly_gone(self, lease: StoredLease) -> bool:
         return not lease.holder or (self._is_on_this_machine(lease)
                                     and all(process.has_ended() for process in lease.processes))
 
@@ -337,7 +338,7 @@ class _ExclusiveLease:
         return bool(lease.processes) and all(process.is_on_same_machine(self._task.process)
                                              for process in lease.processes)
 
-    def _has_live_processes(self, lease: StoredLease) -> bool:
+    def _is_renewed_on_this_machine(self, lease: StoredLease) -> bool:
         # The annotation alone is no proof: another client may have written it.
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
@@ -349,16 +350,16 @@ class _ExclusiveLease:
 
 class _SharedLease(_ExclusiveLease):
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        if not lease.is_shared:
+        if not lease.is_joinable:
             return []
-        # Earlier tasks for these kinds have ended, because this task has the exclusive Leases.
+        # Earlier tasks for `own_kinds` have ended, because this task has the exclusive Leases.
         own_kinds = set(map(str, self._request.module.changeable_kinds(self._request.kind)))
         return [process for process in lease.processes
                 if process.kind not in own_kinds
                 and not (process.is_on_same_machine(self._task.process) and process.has_ended())]
 
     def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
-        return lease.is_shared or super()._is_available(lease, unchanged_for)
+        return lease.is_joinable or super()._is_available(lease, unchanged_for)
 
     def _delete(self, manifest: Json) -> None:
         stored: Json | None = manifest

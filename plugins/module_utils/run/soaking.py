@@ -4,8 +4,8 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-A later task continues the time of an interrupted one. It counts from the start of the soak (stored
-in an annotation) or from the last incident (shown by the status of the pods), whichever is later.
+A later task continues an interrupted soak. Its time counts from the start of the soak (stored in an
+annotation) or from the last incident (shown by the status of the pods), whichever is later.
 """
 
 from __future__ import annotations

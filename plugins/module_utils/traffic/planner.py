@@ -60,7 +60,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task prepares an update that will not begin."""
+    """Return whether the task prepares an update that has begun or is not needed."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 

@@ -75,7 +75,7 @@ class TrafficRequest:
     is_before_update: bool = False
     #: In seconds, for each wait.
     timeout: float = TIMEOUT
-    #: The options of suggested commands. A value that no command can contain is None.
+    #: The options of suggested commands. None: a value that no command can contain.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: For kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)

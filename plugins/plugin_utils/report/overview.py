@@ -15,7 +15,7 @@ import typing as t
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
 #: With more than MAX_INITIAL_ROWS, successful rows are collapsed. At most MAX_ROWS are shown.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Limits of a text: its initially visible lines and characters, and all its characters.
+#: Limits of a text: its initially visible lines and characters, and its characters in total.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 

@@ -163,7 +163,7 @@ def test_slow_match_ends_at_the_deadline(logs, api, monkeypatch):
             and time.monotonic() - start < 5)
 
 
-def test_slow_match_ends_itself_without_the_task():
+def test_matching_process_ends_itself_at_its_time_limit():
     program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH_PROGRAM, "0.5"]
 
     process = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,

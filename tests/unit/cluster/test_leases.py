@@ -41,7 +41,7 @@ def test_lease_is_looked_up_after_a_lost_response(gateway, api, holder, is_taken
     assert (gateway.put_lease(lease_item()) is None) is is_taken
 
 
-def test_forbidden_lease_suggests_lock_false(gateway, api):
+def test_error_of_a_forbidden_lease_suggests_disabling_the_lock(gateway, api):
     api.answers += [status(403), status(403)]
     for call in (lambda: gateway.lease("x"), lambda: gateway.put_lease(lease_item())):
         with pytest.raises(RolloutError) as error:

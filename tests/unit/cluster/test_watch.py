@@ -94,7 +94,7 @@ def test_watch_starts_at_the_version_of_the_list(gateway, api):
     assert api.watch_queries[0]["allowWatchBookmarks"] == "1"
 
 
-def test_wait_returns_the_names_of_changed_controllers(gateway, api):
+def test_wait_omits_a_controller_whose_change_is_already_known(gateway, api):
     api.answers.append(rc_answer("12", replicas=2))
     gateway.write(SCALE_TO_2)
     api.watches.append(stream(event("MODIFIED", "12", replicas=2),

@@ -89,9 +89,8 @@ def test_warning_names_the_tool_and_the_command_to_suspend_it(
     ({gitops.INSTANCE: "web"}, {}, ("helm",)), ({**HELM_LABEL, gitops.INSTANCE: "web"}, {}, ()),
     ({}, {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/bar"}, ()),
     ({}, HELM_ANNOTATIONS, ()),
-], ids=["no tool", "this collection and kubectl", "instance label alone", "rendered with Helm",
-        "copied annotation",
-        "annotations alone"])
+], ids=["no tool", "this collection and kubectl", "instance label, managed by helm",
+        "rendered with Helm", "copied annotation", "annotations alone"])
 def test_no_warning_without_proof_of_a_tool(labels, annotations, managers):
     assert warnings_of(REQUEST, labels, annotations, *managers) == []
 

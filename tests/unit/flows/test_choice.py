@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the model of check mode for each flow, and test the interface that the models share."""
+"""Test which model check mode uses for each flow, and the interface that the models share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def revision(name):
 
 
 class StubCluster:
-    """Cluster with foo of any kind and a ReplicaSet foo-1."""
+    """Cluster that lists the ReplicaSet foo-1 and, for any other kind, foo."""
 
     def __init__(self, revisions=()):
         self.requested_uids, self._revisions = [], revisions
@@ -80,7 +80,7 @@ def test_only_deployments_have_replica_sets(request_, replica_sets):
     assert list(choose(request_).model(StubCluster()).controllers(Kind.REPLICA_SET)) == replica_sets
 
 
-def test_history_of_real_controllers_is_read_once():
+def test_history_of_controllers_on_the_server_is_read_once():
     real = StubCluster([revision("one")])
     simulation = choose(UPDATE).model(real)
     simulation.write(Create(revision("two")))

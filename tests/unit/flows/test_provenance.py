@@ -88,7 +88,7 @@ def test_record_shows_whether_the_request_began_the_update(record_text, expected
 
 
 def test_record_entry_ignores_the_priority_class():
-    """A handover sets a missing priority class, so that no pods are created from the template."""
+    """A handover sets a priority class that does not exist, so that no pods are created."""
     closed_item = rc()
     closed_item["spec"]["template"]["spec"]["priorityClassName"] = "x"
 

@@ -45,7 +45,7 @@ def test_budgets_of_a_template(selector, matches):
 
 
 # The rounding is that of Kubernetes' disruption controller. The percentages are from its tests.
-@pytest.mark.parametrize("spec, expected_pods, healthy", [
+@pytest.mark.parametrize("spec, pod_count, healthy", [
     ({"minAvailable": 3}, 10, 3),
     ({"minAvailable": 3}, 1, 3),
     ({"minAvailable": "28%"}, 10, 3),
@@ -62,8 +62,8 @@ def test_budgets_of_a_template(selector, matches):
     ({"maxUnavailable": 1, "minAvailable": None}, 0, 0),
     ({}, 10, 0),
 ])
-def test_desired_healthy_pods_of_a_budget(spec, expected_pods, healthy):
-    assert desired_healthy({"spec": spec}, expected_pods) == healthy
+def test_desired_healthy_pods_of_a_budget(spec, pod_count, healthy):
+    assert desired_healthy({"spec": spec}, pod_count) == healthy
 
 
 @pytest.mark.parametrize("specs, unavailable", [

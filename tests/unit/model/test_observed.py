@@ -260,7 +260,7 @@ SUCCESSORS = {
         UPDATE, [old(annotate={object_meta.PARTNER: "gone"}), successor_with_hash("1111111111")],
         "foo-1111111111"),
     "not a partner of foo: unrelated name": (ROLLBACK, [rc(), new(name="payments")], None),
-    "not a partner of foo: no label in the selector": (
+    "not a partner of foo: name and label differ": (
         ROLLBACK, [rc(), successor_with_hash("1111111111", label=LABEL)], None),
     "not a partner of foo: controlled by another object": (
         ROLLBACK, [rc(), successor_with_hash("1111111111", ownerReferences=[

@@ -91,12 +91,12 @@ INVALID_OPTIONS = {
         (V2 | {"kind": "DaemonSet", "wait": False, "suspend_gitops": True},
          "wait=false cannot be used with suspend_gitops, because the task itself ends the "
          "suspension: leave it out"),
-    "suspension of a deleted controller":
+    "suspend_gitops with next_name":
         (V2 | {"next_name": "bar", "suspend_gitops": True},
          "suspend_gitops cannot be used with next_name, because the update deletes the controller, "
          "and Flux creates it again from its manifest: leave it out, and change the manifest "
          "first"),
-    "wait=false with stuck pods":
+    "wait=false with a rollback of a StatefulSet":
         ({"kind": "StatefulSet", "wait": False, "state": "rolled_back"},
          "wait=false cannot be used with state=rolled_back and kind=StatefulSet, because the task "
          "deletes the pods that the cluster does not replace: leave it out"),

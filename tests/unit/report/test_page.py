@@ -185,11 +185,11 @@ def test_all_failures_of_a_large_fleet_are_listed():
 
 def test_two_kinds_with_one_name_are_separate():
     kinds = ("ReplicaSet", "StatefulSet")
-    measured = [analysis() for _kind in kinds]
-    for kind, check in zip(kinds, measured, strict=True):
+    checks = [analysis() for _kind in kinds]
+    for kind, check in zip(kinds, checks, strict=True):
         check["measured"]["kind"] = kind
     tree = page({"results": [soaked() | {"kind": kind} for kind in kinds],
-                 "stages": [DATA["stages"][0] | {"checks": measured}]})
+                 "stages": [DATA["stages"][0] | {"checks": checks}]})
 
     assert "shop ReplicaSet paused" in text(tree) and "soak of StatefulSet shop:" in text(tree)
     assert [text(element) for element in tree.iter(f"{HTML}h2")][-2:] == [
@@ -278,7 +278,7 @@ def with_attack(item):
     if isinstance(item, dict):
         trusted_keys = ("at", "phase", "started", "ended", "action",
                         *(["outcome"] if "metric" in item else []))
-        return {key: {region + ATTACK: hosts for region, hosts in element.items()}
+        return {key: {region + ATTACK: cluster_names for region, cluster_names in element.items()}
                 if key == "regions"
                 else element if key in trusted_keys else with_attack(element) for key,
                 element in item.items()}

@@ -32,7 +32,7 @@ FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Cluster whose selectors match `selected_names`, and whose writes to `refused_names` fail."""
+    """Cluster where any selector matches `selected_names`, and writes to `refused_names` fail."""
 
     def __init__(self, *items, selected=()):
         super().__init__(*items)

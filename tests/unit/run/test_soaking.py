@@ -379,7 +379,7 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
         events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": uids[pod]},
                    "reason": "Unhealthy", "count": 2}
                   for pod in pods_with_warnings]
-        # With warnings about only one old pod, the average of the two would be too low.
+        # With warnings about only one old pod, the average of the old pods would be too low.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.schedule(30, functools.partial(cluster.events.extend, events))

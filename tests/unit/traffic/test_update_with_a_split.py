@@ -374,7 +374,7 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_without_a_pause_or_a_change_ends_the_hold(kind):
+def test_hold_ends_unless_the_update_pauses_with_old_and_new_pods(kind):
     for params in (RESUME, {"image": "myimage:v1", "pause_at": "1"},
                    {"image": "myimage:v2", "pause_at": "100%"}):
         cluster = held_requests_cluster(kind)

@@ -124,7 +124,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the annotated settings, if they equal `settings`."""
+        """Return the observation with the stored original settings, if they equal `settings`."""
         stored_record = self.primary.rollout if self.primary else None
         if not (self.record and stored_record and settings) or any(
                 settings.get(field) != value for field, value in stored_record.original.items()):

@@ -134,8 +134,8 @@ class DaemonSetObserved(RevisionsObserved):
     def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        The recorded revision takes precedence, unless it is not in use, but the newest other
-        revision is.
+        The recorded revision takes precedence over the newest other revision, unless only the
+        latter is in use.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -193,8 +193,8 @@ def is_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod
     ready_times = [seconds(pod.ready_since) for pod in live_pods
                    if pod.revision == new_revision and pod.is_ready
                    and pod.node in nodes_with_old_pods]
-    latest_ready_time = server_time - (primary.min_ready_seconds or 0) - REPLACEMENT_SECONDS
-    return any(time is not None and time < latest_ready_time for time in ready_times)
+    threshold_time = server_time - (primary.min_ready_seconds or 0) - REPLACEMENT_SECONDS
+    return any(time is not None and time < threshold_time for time in ready_times)
 
 
 def max_unavailable_pods(rolling_update: Json, size: int) -> int:

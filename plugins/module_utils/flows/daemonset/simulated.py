@@ -110,15 +110,15 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
             return self._state(name)
         newest_revision, revisions = present_and_all_revisions(controller,
                                                                self._stored(controller.uid))
-        new_revision, nodes = pod_label_of(newest_revision), self._nodes[name]
-        pods = _next_pods(controller, pods, nodes, new_revision, f"{name}-made-{self._syncs}")
+        new_pod_label, nodes = pod_label_of(newest_revision), self._nodes[name]
+        pods = _next_pods(controller, pods, nodes, new_pod_label, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}
         revisions = revisions_within_limit(
             controller, revisions, newest_revision, counts_in_use=True,
             is_in_use=lambda revision: pod_label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready_count = sum(pod.ready for pod in oldest_by_node.values())
-        updated_count = sum(_is_updated(controller, pod, new_revision)
+        updated_count = sum(_is_updated(controller, pod, new_pod_label)
                             for pod in oldest_by_node.values())
         status = {"observedGeneration": controller.generation, "desiredNumberScheduled": len(nodes),
                   "currentNumberScheduled": len(oldest_by_node), "numberReady": ready_count,
@@ -135,10 +135,10 @@ def pod_label_of(revision: Json) -> str:
 
 
 def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...],
-               new_revision: str, created_name: str) -> tuple[Pod, ...]:
+               new_pod_label: str, created_name: str) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod."""
     generation = object_meta.template_generation(controller.annotations)
-    created_pod = Pod(created_name, f"uid of {created_name}", new_revision, ready=False,
+    created_pod = Pod(created_name, f"uid of {created_name}", new_pod_label, ready=False,
                       generation=generation)
     nodes_with_pods = {pod.node for pod in pods}
     empty_node = next((node for node in nodes if node not in nodes_with_pods), None)
@@ -149,7 +149,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
         return _next_pods_with_surge(controller, pods, surge, created_pod)
-    return _next_pods_without_surge(controller, pods, len(nodes), new_revision)
+    return _next_pods_without_surge(controller, pods, len(nodes), new_pod_label)
 
 
 def _next_pods_with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int,
@@ -167,8 +167,8 @@ def _next_pods_with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: i
 
 
 def _next_pods_without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int,
-                             new_revision: str) -> tuple[Pod, ...]:
-    old, _new = _old_and_new(controller, pods, new_revision)
+                             new_pod_label: str) -> tuple[Pod, ...]:
+    old, _new = _old_and_new(controller, pods, new_pod_label)
     deleted_pod = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)
     if deleted_pod is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
@@ -181,19 +181,19 @@ def _without_surplus_pod(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     return without(pods, next((pod for pod in pods if oldest_by_node[pod.node] is not pod), None))
 
 
-def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_revision: str,
+def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_pod_label: str,
                  ) -> tuple[list[Pod], list[Pod]]:
     old: list[Pod] = []
     new: list[Pod] = []
     for pod in pods:
-        (new if _is_updated(controller, pod, new_revision) else old).append(pod)
+        (new if _is_updated(controller, pod, new_pod_label) else old).append(pod)
     return old, new
 
 
-def _is_updated(controller: DaemonSet, pod: Pod, new_revision: str) -> bool:
+def _is_updated(controller: DaemonSet, pod: Pod, new_pod_label: str) -> bool:
     """Return whether the DaemonSet controller counts the pod as updated (IsPodUpdated)."""
     generation = object_meta.template_generation(controller.annotations)
-    return pod.revision == new_revision or (generation != "" and pod.generation == generation)
+    return pod.revision == new_pod_label or (generation != "" and pod.generation == generation)
 
 
 def _with_next_template_generation(item: Json, is_template_changed: bool) -> Json:

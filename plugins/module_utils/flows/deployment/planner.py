@@ -87,7 +87,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_settled():
             return primary.settings
-        # A scale-up adds old and new pods in proportion, so there may be more than at a pause.
+        # After a proportional scale-up, there may be more new pods than at the pause.
         current_size = new.replicas if new else 0
         target_size = max(self.new_pod_count_at_pause(), current_size)
         is_reached = current_size == target_size

@@ -518,7 +518,7 @@ REFUSALS = {
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
-    "rollback, without next_name, of an update with next_name: annotations prove no successor":
+    "rollback, without next_name, of an update with next_name: annotations are no proof":
         (ROLLBACK, [primary_of_bar(3, 3), new_bar(0, 0)],
          f"bar {NOT_SUCCESSOR} (its name is neither foo plus its deployment label, nor the "
          "next_name of this task); it has 0 replicas of "
@@ -533,7 +533,7 @@ REFUSALS = {
          "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
-    "rollback: both annotations name each other":
+    "rollback: foo and another controller name each other":
         (ROLLBACK,
          [primary_of_bar(3, 3), rc("bar", 5, "other:v1", annotations=annotations_of(new_bar(5)))],
          f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of "
@@ -950,7 +950,7 @@ def test_an_edited_or_forged_successor_is_another_update(annotations, pods, fact
 
 @pytest.mark.parametrize("request_, name", [(UPDATE, "foo"), (WITH_NEXT_NAME, "bar")],
                          ids=["after the handover", "next_name"])
-def test_ended_update_changed_by_admission_matches_the_request(request_, name):
+def test_ended_update_changed_by_admission_needs_confirmation(request_, name):
     item = with_mirror_image(rc(name, annotations={
         object_meta.LAST_ROLLOUT: final_record(request_, after=MIRROR_IMAGE)}))
 

@@ -721,7 +721,7 @@ def test_daemon_set_without_nodes():
 def taint(model, *nodes):
     """Taint nodes: no new pods are scheduled, and existing pods stay."""
     model.set_nodes("foo", {pod.node for pod in model.pods("foo")} - set(nodes),
-                    keep_other_nodes=True)
+                    keep_other_pods=True)
     model.settle()
 
 

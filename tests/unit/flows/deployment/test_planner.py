@@ -920,7 +920,7 @@ def test_pause_of_a_rollback_to_a_revision():
     assert sizes(model) == {"v1": 4, "v2": 0}
 
 
-def test_failed_rollback_to_a_revision_is_rolled_back():
+def test_interrupted_rollback_to_a_revision_is_rolled_back():
     model = cluster(4)
     run_task(UPDATE, model)
     run_task(rollback_to_revision(1), model, until="update")

@@ -97,7 +97,7 @@ def test_strategy_options_take_precedence():
 def test_finalizers_are_refused_before_a_template_is_closed(kind, name, step_count):
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.run_steps(step_count)
-    world.replace(kind, name, metadata={"finalizers": ["example.com/a"]})
+    world.merge(kind, name, metadata={"finalizers": ["example.com/a"]})
     with pytest.raises(RolloutError,
                        match=f"its migration deletes {kind} {name}, which has "
                              "finalizers") as error:
@@ -111,7 +111,7 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, step_cou
         world.run_steps(request=CONFIG_ROLLBACK)
     assert not world.cluster.find(REVISION, "foo-migration")
     assert not world.observe().config.is_paused_for_migration
-    world.replace(kind, name, metadata={"finalizers": []})
+    world.merge(kind, name, metadata={"finalizers": []})
     world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
 
@@ -144,7 +144,7 @@ def test_refusals_before_the_pause(item, rollouts, words):
 def test_terminating_deployment_config_is_refused():
     world = World()
     world.run_steps(1)
-    world.replace("DeploymentConfig", metadata={"deletionTimestamp": "now"})
+    world.merge("DeploymentConfig", metadata={"deletionTimestamp": "now"})
     with pytest.raises(RolloutError, match="it is being deleted"):
         world.decide()
 
@@ -174,9 +174,9 @@ def test_rollout_that_the_watch_has_not_reported_is_looked_up():
 def test_state_is_stored_after_openshift_observes_the_pause():
     world = World()
     world.run_steps(1)
-    world.replace("DeploymentConfig", metadata={"generation": 2})
+    world.merge("DeploymentConfig", metadata={"generation": 2})
     assert world.decide() == Wait("OpenShift observes that foo is paused", is_condition=True)
-    world.replace("DeploymentConfig", status={"observedGeneration": 2})
+    world.merge("DeploymentConfig", status={"observedGeneration": 2})
     assert world.run_steps(1) == ["create ControllerRevision"]
 
 
@@ -189,17 +189,17 @@ def test_wait_for_terminating_pods_of_an_old_rollout():
 def test_deployment_config_resumed_by_another_client_is_paused_again(step_count):
     world = World()
     world.run_steps(step_count)
-    world.replace("DeploymentConfig", spec={"paused": False})
+    world.merge("DeploymentConfig", spec={"paused": False})
     assert world.run_steps() == [PAUSE, *ALL[step_count:]]
 
 
 def test_newest_rollout_is_migrated_if_it_completes_before_the_replica_set_exists():
     world = World(config(latest=2), rollout(1), rollout(2, 0, "Failed"))
     world.run_steps(2)
-    world.replace("ReplicationController", "foo-2",
-                  metadata={"annotations": {object_meta.ROLLOUT_PHASE: "Complete"}},
-                  spec={"replicas": 2})
-    world.replace("ReplicationController", "foo-1", spec={"replicas": 0}, status={"replicas": 0})
+    world.merge("ReplicationController", "foo-2",
+                metadata={"annotations": {object_meta.ROLLOUT_PHASE: "Complete"}},
+                spec={"replicas": 2})
+    world.merge("ReplicationController", "foo-1", spec={"replicas": 0}, status={"replicas": 0})
     assert world.run_steps(2) == ["delete ControllerRevision", "create ControllerRevision"]
     assert world.cluster.find(REVISION, "foo-migration")["data"]["uid"] == "uid of foo-2"
 
@@ -207,7 +207,7 @@ def test_newest_rollout_is_migrated_if_it_completes_before_the_replica_set_exist
 def test_scaled_up_old_rollout_prevents_the_deletion():
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.run_steps(9)
-    world.replace("ReplicationController", "foo-1", spec={"replicas": 1})
+    world.merge("ReplicationController", "foo-1", spec={"replicas": 1})
     with pytest.raises(RolloutError,
                        match="foo-1, which would be deleted with it, requests 1 pods"):
         world.decide()
@@ -226,7 +226,7 @@ def test_stored_state_with_another_name_is_refused():
     for name in ("payments", "foo", "foo-x", "foo-1/../../x", ""):
         forged_manifest = {**state["data"]["manifest"],
                            "metadata": {**state["data"]["manifest"]["metadata"], "name": name}}
-        world.replace(REVISION, "foo-migration", data={"manifest": forged_manifest})
+        world.merge(REVISION, "foo-migration", data={"manifest": forged_manifest})
         with pytest.raises(RolloutError, match="is not a readable record of the migration of foo"):
             world.observe()
 
@@ -297,17 +297,17 @@ def test_replication_controller_is_opened_only_when_it_has_all_pods():
     world = World()
     world.run_steps(5)
     (name,) = [name for kind, name in world.cluster._items if kind == "ReplicaSet"]
-    world.replace("ReplicaSet", name, status={"replicas": 1})
+    world.merge("ReplicaSet", name, status={"replicas": 1})
     assert world.decide(CONFIG_ROLLBACK) == Wait(
         f"the controller manager counts the pods of {name}", is_condition=True)
-    world.replace("ReplicaSet", name, status={"replicas": 2})
+    world.merge("ReplicaSet", name, status={"replicas": 2})
     assert world.run_steps(1, CONFIG_ROLLBACK) == ["hand over Pod"]
-    world.replace("ReplicaSet", name, status={"replicas": 1})
+    world.merge("ReplicaSet", name, status={"replicas": 1})
     assert world.decide(CONFIG_ROLLBACK) == Wait(f"pods of {name}: 1")
-    world.replace("ReplicaSet", name, status={"replicas": 0})
-    world.replace("ReplicationController", "foo-1", status={"replicas": 1})
+    world.merge("ReplicaSet", name, status={"replicas": 0})
+    world.merge("ReplicationController", "foo-1", status={"replicas": 1})
     assert world.decide(CONFIG_ROLLBACK) == Wait("pods of foo-1: 1/2")
-    world.replace("ReplicationController", "foo-1", status={"replicas": 2})
+    world.merge("ReplicationController", "foo-1", status={"replicas": 2})
     assert world.run_steps(1, CONFIG_ROLLBACK) == ["restore ReplicationController"]
 
 

@@ -98,7 +98,7 @@ class Process:
     def result(self) -> Json:
         """Wait for the end of the process, and return its result.
 
-        If the wait is interrupted, the process ends when it next writes to the closed pipe.
+        An interrupted wait closes the pipe, which the task takes for the end of Ansible.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()

@@ -70,7 +70,7 @@ class Rollout(NamedTuple):
     #: On a slow connection, the number of requests that did not overlap.
     sequential_requests: int = 0
     #: Seconds until the first write.
-    until_begun: float = 0
+    until_first_write: float = 0
     #: CPU seconds of the cluster.
     cluster_cpu_seconds: float = 0
 

@@ -292,7 +292,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
             ratio_goal=1.05),
         Row(what, seconds, f"{KUBECTL} set image, rollout status",
             [run.seconds for run in by_kubectl], ratio_goal=1.05),
-        Row("of that, until its first write is done", [run.until_begun for run in our_runs]),
+        Row("of that, until its first write is done", [run.until_first_write for run in our_runs]),
         Row("of that, processor time of the task", [run.cpu_seconds for run in our_runs]),
         Row(f"{what}: the task's requests per replaced pod",
             [run.requests / pods for run in our_runs], unit="", max_value=1),

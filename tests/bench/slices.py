@@ -19,8 +19,7 @@ CLUSTER_COUNT, CONCURRENCY = 10, 50
 def slices(bench: Bench, controller_count: int, slice_counts: Sequence[int]) -> list[Row]:
     """Compare jobs with different numbers of slices.
 
-    slice_counts: the numbers of slices to compare. Here, a cluster is a namespace, and a control
-    node is a process.
+    A namespace stands for a cluster, and a process for a control node.
     """
     with (playgrounds(bench.kubeconfig, CLUSTER_COUNT) as clusters,
           Playground(bench.kubeconfig) as deployments):
@@ -51,15 +50,16 @@ def slices(bench: Bench, controller_count: int, slice_counts: Sequence[int]) -> 
             *(functools.partial(roll, count) for count in slice_counts),
             lambda: deployments.roll_deployments(next(versions)), is_warm=True)
     rows = []
-    per_minute = [[controller_count / run.wall * 60 for run in column] for column in runs]
-    for count, column, rates in zip(slice_counts, runs, per_minute, strict=True):
+    per_minute = [[controller_count / run.wall * 60 for run in runs_of_count]
+                  for runs_of_count in runs]
+    for count, runs_of_count, rates in zip(slice_counts, runs, per_minute, strict=True):
         title = (f"{controller_count} ReplicationControllers of 2 pods in {CLUSTER_COUNT} "
                  f"clusters, {count} {'slice' if count == 1 else 'slices'}")
         rows += [
-            Row(title, [run.wall for run in column], "Deployment controller",
+            Row(title, [run.wall for run in runs_of_count], "Deployment controller",
                 [run.seconds for run in deployment_runs]),
             Row(f"{title}: controllers per minute", rates, f"{slice_counts[0]} slice",
                 per_minute[0], unit=""),
-            Row("of that, processor time of the control nodes", [run.cpu for run in column]),
+            Row("of that, processor time of the control nodes", [run.cpu for run in runs_of_count]),
         ]
     return rows

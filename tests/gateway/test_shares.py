@@ -34,11 +34,12 @@ def deviations(share, answers):
     return (count_of("v2", answers) - expected) / math.sqrt(expected * (1 - share))
 
 
-@pytest.mark.parametrize(("kind", "count"), [
+@pytest.mark.parametrize(("kind", "answer_count"), [
     pytest.param(DEPLOYMENT, 8_000, id="Deployment"),
     *(pytest.param(kind, 50_000, id=f"{kind.name}-50000", marks=LONG)
       for kind in (DEPLOYMENT, RC, STATEFUL_SET))])
-def test_new_version_gets_the_requested_share(kind, count, gateway, cluster, namespace, request):
+def test_new_version_gets_the_requested_share(
+        kind, answer_count, gateway, cluster, namespace, request):
     rows = request.config.stash[measured.ROWS]
     with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
@@ -51,7 +52,7 @@ def test_new_version_gets_the_requested_share(kind, count, gateway, cluster, nam
             for share in (0.01, 0.1):
                 shop.split(weight=f"{share:.0%}", match=TESTERS)
                 windows.append((f"{share:.0%}", share, time.time()))
-                time.sleep(count / sum(RATES.values()) + 2)
+                time.sleep(answer_count / sum(RATES.values()) + 2)
             shop.split(state="restored")
             restored_at = time.time()
             assert shop.is_restored()
@@ -59,7 +60,7 @@ def test_new_version_gets_the_requested_share(kind, count, gateway, cluster, nam
         begins = [begin for _title, _share, begin in windows]
         for (title, share, begin), end in zip(
                 windows, [begins[0] + 5, begins[2] - 3, restored_at - 3], strict=True):
-            answers = traffic.between(begin, end)[:count]
+            answers = traffic.between(begin, end)[:answer_count]
             rows.append(measured.Row("shares", (
                 title, kind.name, len(answers), count_of("v2", answers),
                 deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
@@ -74,7 +75,8 @@ def test_new_version_gets_the_requested_share(kind, count, gateway, cluster, nam
         # Envoy selects the pods in turn, not at random
         assert without_split[3] / without_split[2] == pytest.approx(0.25, abs=0.03)
         # on an overloaded machine, k6 sends fewer requests
-        assert all(cells[2] > count / 4 and abs(cells[4]) < MAX_DEVIATIONS for cells in shares)
+        assert all(cells[2] > answer_count / 4 and abs(cells[4]) < MAX_DEVIATIONS
+                   for cells in shares)
 
 
 CHANGES = 4

@@ -94,7 +94,7 @@ class FleetWorld(RealWorld):
         self.wait_until_idle()
 
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
-        return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()
+        return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._live_pods()
                 if pod["metadata"]["labels"].get(MEMBER_LABEL) == member.label and owner_uid(pod)]
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
@@ -141,7 +141,7 @@ class FleetWorld(RealWorld):
                 paths = [self._path(kind, item["metadata"]["name"]) for kind in RESOURCES
                          for item in self._items(kind)]
                 paths += [self.namespace.path("pods", pod["metadata"]["name"])
-                          for pod in self._pods() if is_ready(pod)]
+                          for pod in self._live_pods() if is_ready(pod)]
                 for path in paths:
                     if stop.wait(0.02):
                         return

@@ -59,7 +59,7 @@ class RealWorld:
             self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
         #: (uid, resourceVersion) of each object.
-        self._stored_versions: list[tuple[str, str]] = []
+        self._seen_versions: list[tuple[str, str]] = []
         #: Monotonic time since which the objects are unchanged.
         self._unchanged_since = time.monotonic()
         self._kinds: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class RealWorld:
                 raise
             except RolloutError as error:
                 run = TaskRun("refused", error.progress, error.message)
-                self._print_server_state(error)
+                self._note_stalled_state(error)
             else:
                 run = TaskRun("done", result, result["msg"])
         self._may_delete_foo |= bool(params.get("next_name")) or params.get("state") == "migrated"
@@ -113,7 +113,7 @@ class RealWorld:
             f"{observer.max_pods} pods instead of at most {ceiling}")
         return run
 
-    def _print_server_state(self, error: RolloutError) -> None:
+    def _note_stalled_state(self, error: RolloutError) -> None:
         """Add all controllers and pods to the report of a "no progress" error."""
         if "no progress" not in error.what:
             return
@@ -146,8 +146,8 @@ class RealWorld:
             pods = self._all_pods()
             state = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
                            for item in [*items, *pods])
-            if state != self._stored_versions:
-                self._stored_versions, self._unchanged_since = state, time.monotonic()
+            if state != self._seen_versions:
+                self._seen_versions, self._unchanged_since = state, time.monotonic()
             elif (time.monotonic() - self._unchanged_since > QUIET_SECONDS
                   and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
                 broken_count = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
@@ -172,7 +172,7 @@ class RealWorld:
                     else item["metadata"]["name"])
 
         return [(owner_of(owner_uid(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod))
-                for pod in self._pods()]
+                for pod in self._live_pods()]
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
         if kind == "DaemonSet":
@@ -182,7 +182,7 @@ class RealWorld:
         self._patch(kind, name, {"spec": {"replicas": replicas}})
 
     def delete_pod(self, index: int) -> None:
-        if pods := sorted(self._pods(), key=lambda pod: pod["metadata"]["name"]):
+        if pods := sorted(self._live_pods(), key=lambda pod: pod["metadata"]["name"]):
             with contextlib.suppress(ApiException):
                 self.namespace.remove(pods[index % len(pods)]["metadata"]["name"], "pods")
 
@@ -315,7 +315,7 @@ class RealWorld:
     def _items(self, kind: str) -> list[Json]:
         return self.namespace.call("GET", RESOURCES[kind].format(self.namespace.name))["items"]
 
-    def _pods(self) -> list[Json]:
+    def _live_pods(self) -> list[Json]:
         return self.namespace.pods()
 
     def _all_pods(self) -> list[Json]:

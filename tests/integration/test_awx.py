@@ -313,15 +313,16 @@ def test_canceled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     namespace.make_rc(4)
     canceled = threading.Event()
     variables = {"controller": "foo", "image": "myimage:v2-slow"}
-    job = []
+    canceled_jobs = []
     thread = threading.Thread(
-        target=lambda: job.append(jobs.launch("image_bump.yml", canceled.is_set, **variables)))
+        target=lambda: canceled_jobs.append(
+            jobs.launch("image_bump.yml", canceled.is_set, **variables)))
     thread.start()
     new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
     canceled.set()
     thread.join(60)
 
-    assert job[0].status == "canceled"
+    assert canceled_jobs[0].status == "canceled"
     generations = eventually(
         lambda: stable_generations(namespace), "the end of all changes", seconds=60
     )
@@ -340,7 +341,7 @@ def uids_of_new_pods(namespace):
 
 
 def stable_generations(namespace):
-    """Return generations(), or None if it changes within 4 s (slow pods are ready sooner)."""
+    """Return generations(), or None if it changes within 4 s (slow pods become ready in 3 s)."""
     before = generations(namespace)
     threading.Event().wait(4)
     return before if before == generations(namespace) else None

@@ -30,8 +30,8 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# Below, max_pods may exceed replicas + surge, since the Deployment controller ignores terminating
-# pods.
+# Below, max_pods may exceed replicas + surge, since the Deployment controller counts the desired
+# replicas of its ReplicaSets, not pods.
 
 
 def test_image_is_updated_and_the_rerun_writes_nothing(namespace):

@@ -236,8 +236,7 @@ def test_invalid_token_is_an_error(namespace):
 
 
 def test_impersonation_gives_only_the_permissions_of_the_impersonated_user(namespace):
-    """The administrator may impersonate jane, who has no permissions; the ServiceAccount may not.
-    """
+    """Only the administrator may impersonate jane, who has no permissions."""
     namespace.make_rc(1)
 
     error = connection_error(namespace, impersonate_user="jane")

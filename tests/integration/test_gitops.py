@@ -162,8 +162,8 @@ def test_apply_of_the_old_manifest_conflicts(
 
 
 def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
-    """The selector is managed as one field, which has the deployment label after an update. The
-    pods are unaffected, and the next update sets the label again.
+    """The selector is managed as one field, which has the deployment label after an update. A
+    forced apply removes the label but affects no pods; the next update sets it again.
     """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)

@@ -315,7 +315,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, controllers,
         controllers.roll()
 
     adopted_uids = uids(controllers.pods("other")) if controllers.get("other") else set()
-    other_uids = uids(pod for pod in namespace.pods() if not owner_uid(pod)) | adopted_uids
+    foreign_uids = uids(pod for pod in namespace.pods() if not owner_uid(pod)) | adopted_uids
     if adopted_uids:
         controllers.remove("other")
     for item in namespace.call("GET", namespace.path("pods"))["items"]:
@@ -323,7 +323,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, controllers,
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
     controllers.assert_updated(5 if title == "scale up foo" else REPLICAS)
     assert observer.min_ready >= REPLICAS - lost_count
-    assert surviving_uids - other_uids <= uids(controllers.pods()), (
+    assert surviving_uids - foreign_uids <= uids(controllers.pods()), (
         "the task has deleted a surviving pod")
 
 

@@ -113,7 +113,7 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, file_server_
 
 
 @pytest.mark.parametrize("template", ["foo.yml.j2", {"path": "foo.yml.j2"}], ids=["path", "dict"])
-def test_path_of_a_jinja_file_as_template_is_refused_with_the_lookup(
+def test_error_for_a_jinja_path_as_template_suggests_the_lookup(
         namespace, ansible_environment, template):
     result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                                  template=template)

@@ -123,11 +123,11 @@ def test_unreachable_cluster_fails_the_playbook_after_the_others_succeed(
 
     def assert_only_porto_failed(output, outcome):
         stats = output.partition("CUSTOM STATS")[2]
-        message = " ".join(output.partition("PLAY RECAP")[0].split())
+        text_before_recap = " ".join(output.partition("PLAY RECAP")[0].split())
         assert ("fatal: [porto]" in output
-                and f"the API server at {porto.server} cannot be reached" in message)
-        assert "for this cluster only" in message and "--limit porto" in message
-        assert all(f"--limit {name}" not in message for name in reachable)
+                and f"the API server at {porto.server} cannot be reached" in text_before_recap)
+        assert "for this cluster only" in text_before_recap and "--limit porto" in text_before_recap
+        assert all(f"--limit {name}" not in text_before_recap for name in reachable)
         assert stats.count(outcome) == len(reachable) and '"porto": {' in stats
 
     porto.stop("kube-apiserver", kill=True)

@@ -67,7 +67,7 @@ def table(page, caption):
             for row in element.find(f"{HTML}tbody")]
 
 
-def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
+def test_report_of_an_update_has_steps_sizes_and_charts(namespace, report):
     namespace.make_rc(4)
 
     page = report("myimage:v2")
@@ -75,9 +75,9 @@ def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
     steps = [row[2:] for row in table(page, "Changes in the cluster")]
     assert (["scale", "foo", "4 → 3 replicas"] in steps
             and steps[-1] == ["annotate", "foo", "updated"])
-    figures = table(page, "Sizes of foo and foo-")
-    assert figures[0][2:] == ["4", "4", "–", "–"] == figures[-1][2:]
-    assert any("handover" in row[0] for row in figures)
+    sizes = table(page, "Sizes of foo and foo-")
+    assert sizes[0][2:] == ["4", "4", "–", "–"] == sizes[-1][2:]
+    assert any("handover" in row[0] for row in sizes)
     assert len([drawing for drawing in page.iter(f"{SVG}svg") if drawing.get("role") == "img"]) == 2
     text = "".join(page.itertext())
     assert ("4 to 5 were available, where 4 was the floor; there were at most 5, where 5 was the "

@@ -280,7 +280,7 @@ def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_message_of_the_module_appears_once(namespace, playbooks):
+def test_final_error_refers_to_the_failed_task(namespace, playbooks):
     namespace.make_rc(2)
 
     output = playbooks.image_bump(

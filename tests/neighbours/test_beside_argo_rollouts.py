@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, namespace, program, folder):
         self.namespace, self.program, self.folder = namespace, program, folder
         self.rollout = argo.Rollout(namespace)
-        self.kubeconfig = self._controller_kubeconfig()
+        self.kubeconfig = self._create_controller_kubeconfig()
         self.counters, self.rows, self.versions = {}, [], iter(range(2, 1000))
         accounts = {"task": (namespace.name, "baton"), "rollouts": (namespace.name, "rollouts"),
                     "deployments": ("kube-system", "deployment-controller"),
@@ -80,7 +80,7 @@ class Bench:
             self.counters[name] = RequestCounter(namespace.client, f"{namespace.name}-{name}",
                                                  account_namespace, account)
 
-    def _controller_kubeconfig(self):
+    def _create_controller_kubeconfig(self):
         namespace = self.namespace
         namespace.create("serviceaccounts", {"metadata": {"name": "rollouts"}})
         namespace.call("POST", f"{RBAC}/clusterrolebindings", {

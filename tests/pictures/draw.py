@@ -37,9 +37,9 @@ def terminal(text: str) -> str:
                            if line.startswith(MUTED_PREFIX) and css_class == "output"
                            else ("", line))
         if prefix:
-            body.append(_line(MARGIN, y, prefix.rstrip(), "muted"))
+            body.append(_text_line(MARGIN, y, prefix.rstrip(), "muted"))
         if message:
-            body.append(_line(MARGIN + LETTER_WIDTH * len(prefix), y, message, css_class))
+            body.append(_text_line(MARGIN + LETTER_WIDTH * len(prefix), y, message, css_class))
     style = f"text {{ font: 13px {MONO}; white-space: pre; }} .command {{ font-weight: 700; }}"
     return _picture(height,
                     "A rollout in the terminal: interrupted half-way, and resumed by the same "
@@ -89,7 +89,7 @@ def report(data: dict[str, Any]) -> str:
                     style, body)
 
 
-def _line(x: float, y: int, text: str, css_class: str) -> str:
+def _text_line(x: float, y: int, text: str, css_class: str) -> str:
     return (f'<text class="{css_class}" x="{x:g}" y="{y}" '
             f'textLength="{LETTER_WIDTH * len(text):g}" lengthAdjust="spacingAndGlyphs">'
             f"{escape(text)}</text>")

@@ -57,7 +57,7 @@ def failed(name: str = "shop") -> Json:
             "rollout": rollout(name, "progressing") | {"successor": {"name": f"{name}-1"}}}
 
 
-def single(entry: Json) -> Json:
+def module_result(entry: Json) -> Json:
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 

@@ -107,7 +107,7 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
 
 
 def test_recorder_works_with_this_version(tmp_path):
-    """Otherwise, the recorder runs only for releases. Here, it records the current version."""
+    """Record the current version. Outside this test, the recorder runs only for releases."""
     recorded_updates.main(tmp_path)
     for name in [*KINDS, *MIGRATIONS]:
         recorded = json.loads(recorded_updates.recording_path(tmp_path, name).read_text("utf-8"))

@@ -33,7 +33,7 @@ def points(**axes):
 @pytest.mark.parametrize("axes", [
     {"act": range(17), "moment": range(5)}, {"kind": range(2), "act": range(18)},
     {"way": range(3), "spec": range(2), "end": range(3)}, {"kind": range(2)}], ids=str)
-def test_each_value_is_chosen_with_one_point_for_each_value_of_the_longest_axis(axes):
+def test_sample_covers_all_values_with_the_fewest_points(axes):
     all_points = points(**axes)
 
     chosen_points = sample(all_points, None, collections.Counter())
@@ -52,7 +52,7 @@ def test_values_of_the_shorter_axis_are_chosen_equally_often():
     assert [counts["moment", str(moment)] for moment in range(3)] == [6, 6, 6]
 
 
-def test_tests_with_the_same_parameter_share_its_values():
+def test_values_of_a_common_parameter_are_distributed_over_tests():
     used_counts = collections.Counter()
 
     chosen_points = [sample(points(spec=range(5)), 2, used_counts) for _test in range(3)]

@@ -423,9 +423,9 @@ def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
 def test_an_analysis_detects_an_update_in_progress(
         simulate_cluster, queries, monkeypatch, items, is_in_progress):
     subjects = []
-    subject = task._subject
+    original_subject = task._subject
     monkeypatch.setattr(task, "_subject",
-                        lambda *args: subjects.append(subject(*args)) or subjects[-1])
+                        lambda *args: subjects.append(original_subject(*args)) or subjects[-1])
     simulate_cluster(*items, gateway_class=MeasuredCluster)
 
     task.analysis(analysis_params())
@@ -611,7 +611,7 @@ def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
     assert all("the server rejects" in answer["msg"] for answer in answers)
 
 
-def test_secret_with_the_text_true_does_not_mask_the_key_failed(runner, monkeypatch):
+def test_secret_true_does_not_mask_the_value_of_failed(runner, monkeypatch):
     monkeypatch.setattr(task, "_gateway", lambda *_unused, **_options: pytest.fail("not reached"))
 
     assert runner.run_in_process(names=["foo"], name="foo", api_key="True")["failed"] is True

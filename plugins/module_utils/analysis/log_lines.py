@@ -23,7 +23,7 @@ MAX_LINE_LENGTH = 4096
 #: Minimum divisor of a rate. A truncated log may contain only a short burst of lines.
 MIN_COVERED_SECONDS = 1.0
 _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: ANSI escape sequences, to remove: \b does not match between their last letter and a word.
+#: ANSI escape sequences. If kept, their last letter would hide the start of a word from \b.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 

@@ -235,7 +235,7 @@ def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str,
 
 
 def _namespace(options: Json, configuration: t.Any) -> str:
-    """Return the namespace of the given kubeconfig, else of the pod, else of the default one.
+    """Return the namespace of the given kubeconfig, of the pod, or of the default kubeconfig.
 
     Returns "" if the context has none.
     """

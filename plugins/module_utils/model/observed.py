@@ -345,10 +345,10 @@ def revision_number(controller: Controller) -> int:
     return object_meta.revision(controller.annotations)
 
 
-def deployment_label(request: Request, primary: Controller) -> str | None:
-    """Return the primary's value of the deployment label, or None before the first update."""
-    labels = primary.template.get("metadata", {}).get("labels") or {}
-    return primary.selector.get(request.label_key, labels.get(request.label_key))
+def deployment_label(request: Request, controller: Controller) -> str | None:
+    """Return the controller's value of the deployment label, or None if it has none."""
+    labels = controller.template.get("metadata", {}).get("labels") or {}
+    return controller.selector.get(request.label_key, labels.get(request.label_key))
 
 
 def _labels(selector: Json) -> Json:

@@ -120,7 +120,7 @@ def repository(image: str) -> str:
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
     """Return the pod template with the image in a container.
 
-    container: if "", the container with an image of the same repository, or the only one. Raises
+    container: "" selects the one with an image of the same repository, or the only one. Raises
     RolloutError.
     """
     spec = template["spec"]

@@ -107,7 +107,7 @@ def _approval_failure(request: Request, outcome: str, deadline: float) -> Json:
     return {"task": "", "reason": reason, "gist": "", "measured": {}}
 
 
-def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
+def _facts(release: Release, turn: Turn, release_began: str, caller: Json) -> Json:
     """Return the facts for the task files of the user, such as "stage" for image_bump_stage."""
     request, history = release.request, release.history
     last_event = history.last("update", "rollback", "approval")
@@ -124,5 +124,6 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
             "outcome": ending.outcome if has_outcome else "",
             "message": ending.message if has_outcome else "",
             "commands": next_commands(ending) if has_outcome else [],
-            "report_data": report_data(request, history, ending, caller, began, release.now)
+            "report_data": report_data(request, history, ending, caller, release_began,
+                                       release.now)
             if has_outcome else {}}

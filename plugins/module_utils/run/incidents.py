@@ -67,12 +67,12 @@ class Incidents:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: Counts of Events by their uid, before the soak. Only a higher count is an incident.
+        #: Counts of the Events to ignore, by uid. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
         #: Names of pods that another client has evicted, as of the last find().
         self.evicted_names: list[str] = []
-        #: Since when all incidents have been missing pods (Clock.monotonic), or None.
+        #: Since when missing pods have been the only incidents (Clock.monotonic), or None.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:

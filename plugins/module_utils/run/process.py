@@ -50,7 +50,7 @@ class Process(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the controller, or "" if an earlier version wrote the text."""
+        """Return the kind of the controller, or "" if task_id has none."""
         return self.task_id.partition(".")[2]
 
     def is_on_same_machine(self, process: Process) -> bool:

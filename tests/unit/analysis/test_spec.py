@@ -23,8 +23,10 @@ METRIC_OPTIONS = ARGUMENT_SPEC["metrics"]["options"]
 
 
 def parse(*metrics, **options):
-    metric_defaults = {option: spec.get("default") for option, spec in METRIC_OPTIONS.items()}
-    analysis_defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    metric_defaults = {option: option_spec.get("default")
+                       for option, option_spec in METRIC_OPTIONS.items()}
+    analysis_defaults = {option: option_spec.get("default")
+                         for option, option_spec in ARGUMENT_SPEC.items()}
     return parse_analysis({**analysis_defaults,
                            "metrics": [{**metric_defaults, **metric} for metric in metrics],
                           **options})

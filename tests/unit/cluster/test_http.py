@@ -227,7 +227,8 @@ def test_error_after_the_last_retry_quotes_the_last_response(gateway, api, pause
 @pytest.mark.parametrize("write, what", [
     (SCALE_TO_2, "the change of its size was refused (500)"),
     (CREATE, "its creation was refused (500)")])
-def test_unreachable_webhook_is_named_after_the_last_retry(gateway, api, pauses, write, what):
+def test_error_after_the_last_retry_names_an_unreachable_webhook(
+        gateway, api, pauses, write, what):
     reason = ('Internal error occurred: failed calling webhook "mutate.example.com": failed to '
               'call webhook: Post "https://127.0.0.1:1/?timeout=2s": context deadline exceeded')
     api.answers += [status(500, reason) for _attempt in range(20)]

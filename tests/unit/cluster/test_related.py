@@ -96,13 +96,13 @@ def test_unavailable_server_is_an_error(gateway, api, pauses):
 NOT_FOUND = status(404)
 
 
-def migration_state(name):
+def migrations_answer(name):
     return answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
                    "items": [{"metadata": {"name": name}}]})
 
 
 def test_migrations_with_and_without_permission(gateway, api):
-    api.answers += [migration_state("foo-migration"), status(403)]
+    api.answers += [migrations_answer("foo-migration"), status(403)]
 
     assert [gateway.migrations()
             for _round in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
@@ -125,10 +125,10 @@ def test_migrations_with_and_without_permission(gateway, api):
     ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND],
      "there is no namespace default"),
     ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer(),
-      migration_state("foo-migration")],
+      migrations_answer("foo-migration")],
      "its migration is not finished: use the module migrate_to_deployment"),
     ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer(),
-      migration_state("bar-migration")], ""),
+      migrations_answer("bar-migration")], ""),
     ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer(), status(403)], ""),
     ([status(403)] * 7, ""),
 ], ids=["Deployment", "DeploymentConfig", "Deployment and ReplicaSet", "DaemonSet",

@@ -58,7 +58,7 @@ def test_most_frequent_version_comes_first():
         f"container web: shop:v2 is {A} in 2 pods (b, c), {B} in 1 pod (a)"]
 
 
-def test_ids_of_images_are_compared_with_each_other():
+def test_ids_of_local_images_are_compared_with_each_other():
     assert sentences(pod("a", A), pod("b", B)) == [
         f"container web: shop:v2 is {A} in 1 pod (a), {B} in 1 pod (b)"]
 

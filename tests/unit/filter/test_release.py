@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from releases import NOW, variables
-from results import paused, single
+from results import module_result, paused
 
 from ansible_collections.baton.kubernetes.plugins.filter import release
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses
@@ -50,7 +50,7 @@ def test_release_turn_by_turn():
             and first_turn["state"]["file"] == "turn.yml")
     assert release.turn_options(request, first_turn["state"])["pause_at"] == "10%"
 
-    result = single(
+    result = module_result(
         paused("a") | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
     analysis_turn = release.next_turn(request, first_turn["state"], result, {}, NOW)
     (controller_and_analysis,) = analysis_turn["state"]["turn"]["analyses"]

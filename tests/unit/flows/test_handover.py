@@ -365,7 +365,7 @@ def test_handover(items, listed_pods, expected, world, request_name):
 
 
 @FOR_EACH_KIND
-def test_rename_sets_closed_template_size_and_annotation(world):
+def test_rename_closes_the_template_and_sets_size_and_annotation(world):
     primary, successor = world.old(0), world.new(3)
     assert summary(decide(world.update, primary, successor)) == (
         "rename", "foo", {"web": "myimage:v1"}, {"web": "myimage:v2"})

@@ -152,7 +152,7 @@ def test_a_rollback_restores_the_previous_checksums(cluster):
     assert cluster.checksums == checksums_before
 
 
-def test_an_update_killed_after_any_write_ends_with_the_same_template(cluster):
+def test_an_update_completes_after_repeated_kills(cluster):
     def kill_after(count):
         remaining = [True] * count
 

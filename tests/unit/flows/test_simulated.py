@@ -48,7 +48,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Return (whether the status is up to date, its pods, its available pods)."""
+    """Return (whether the status is up to date, number of pods, number of available pods)."""
     controller = cluster.controllers()[name]
     return controller.is_observed, controller.current, controller.available
 

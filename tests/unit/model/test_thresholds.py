@@ -90,9 +90,9 @@ def test_max_grown_size_reaches_the_ceiling(strategy, shrinking_pods):
 
 @given(update_strategies(), COUNT, COUNT, COUNT)
 def test_min_shrunk_size_respects_the_floor(
-        strategy, shrinking, growing_available, not_ready):
+        strategy, shrinking, growing_available, shrinking_unavailable):
     desired, _surge, unavailable = strategy
-    available = max(0, shrinking - not_ready)
+    available = max(0, shrinking - shrinking_unavailable)
 
     size = min_shrunk_size(desired=desired, unavailable=unavailable, shrinking=shrinking,
                            growing_available=growing_available)

@@ -10,7 +10,7 @@ import shlex
 
 import pytest
 from releases import NOW, variables
-from results import failed, paused, rollout, single, updated
+from results import failed, module_result, paused, rollout, updated
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import ending, next_steps
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.aborts import names_to_abort
@@ -48,7 +48,7 @@ def fleet(*results):
 
 
 def with_results(result):
-    return result if not result or "results" in result else single(result)
+    return result if not result or "results" in result else module_result(result)
 
 
 def ending_of_failure(purpose, result=None, rollback=None, reason="the long reason",
@@ -478,7 +478,7 @@ def test_commands_of_a_failure(end, count):
 
 def test_paused_run_has_the_commands_to_resume_and_to_roll_back():
     request = Request.of(variables(stages=["50%"]))
-    history = History([event(Turn("update", "", "update", "50%"), single(paused()), {})])
+    history = History([event(Turn("update", "", "update", "50%"), module_result(paused()), {})])
 
     assert len(ending.next_commands(Ending(request, history))) == 2
     assert ending.next_commands(Ending(Request.of(variables(errors=["x"])), History([]))) == []
@@ -490,7 +490,7 @@ PAUSED = (paused()
           | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
                          "successor": {"images": {"web": "v2"}},
                          "images": {"before": {"web": "v1"}}}})
-SINGLE_PAUSED = single(PAUSED)
+SINGLE_PAUSED = module_result(PAUSED)
 
 
 def current_rollout(phase, direction=None, image="v2", name="shop"):
@@ -569,15 +569,15 @@ def test_resume_after_the_deadline_is_reported(answer, outcome):
 
 @pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
 def test_forged_time_does_not_extend_an_approval(since):
-    result = single(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
+    result = module_result(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
 
     assert (deadline(SINGLE_PAUSED, seconds_to_approve=100, wait_start=60) == 150
             and deadline(result, seconds_to_approve=100, wait_start=70) == 170)
 
 
 def test_deadline_before_1970_is_0():
-    result = single(PAUSED
-                    | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
+    result = module_result(
+        PAUSED | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
 
     assert deadline(result, seconds_to_approve=100, wait_start=70) == 0
 

@@ -262,8 +262,8 @@ def test_traffic_match_in_a_survey_is_yaml():
     ({"shop_url": "x"}, None, False), ({}, "hosts.yml", False),
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),
 ])
-def test_command_is_repeated_only_as_a_whole(monkeypatch, extra, inventory, is_repeatable):
-    """A command repeats the user's options only if it can repeat all of them."""
+def test_user_options_are_kept_only_if_a_command_can_repeat_all(
+        monkeypatch, extra, inventory, is_repeatable):
     monkeypatch.setattr(release_request.context, "CLIARGS",
                         {"inventory": inventory and (inventory,)})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}

@@ -92,7 +92,8 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
     The API server would reject them later, when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
-    uid = "x" * 36  # The uid of the successor is not known yet. No other value is longer.
+    # A stand-in for the unknown uid. Only PARTNER and TAKEOVER may be longer.
+    uid = "x" * 36
     annotations = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
                    TAKEOVER: identity.canonical(takeover) + uid}
     for controller in (primary, successor):

@@ -311,7 +311,7 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
 
 def _pause_config(request: Request, observed: MigrationObserved,
                   config: DeploymentConfig) -> Decision | None:
-    """Return the next decision; None once the DeploymentConfig is paused or being deleted."""
+    """Return the decision that must precede the other steps of the migration, or None."""
     if config.is_deleting:
         # | being deleted | - | any | error |
         if observed.stored is None:

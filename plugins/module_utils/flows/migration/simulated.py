@@ -69,9 +69,9 @@ class SimulatedMigration(Model):
     def write(self, write: Write) -> bool:
         if isinstance(write, Handover):
             names = {pod.name for pod in write.pods}
-            target = write.target_reference["uid"]
+            target_uid = write.target_reference["uid"]
             self._pods = tuple(
-                pod._replace(owner_uid=target, labels=_with_changes(pod.labels, write.labels))
+                pod._replace(owner_uid=target_uid, labels=_with_changes(pod.labels, write.labels))
                 if pod.name in names else pod for pod in self._pods or ())
             self.settle()
             return True

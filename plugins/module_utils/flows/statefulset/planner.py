@@ -61,7 +61,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_desired_template: bool) -> int:
-        """Return the partition for the pause, at which all new pods stay new; 0 without a pause."""
+        """Return the partition for the pause, which keeps all new pods new; 0 without a pause."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0

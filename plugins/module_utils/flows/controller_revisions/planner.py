@@ -73,14 +73,15 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
-        # | any | another template, and the last change is not observed | wait |
+        # | record | condition | step |
+        # | any | another template is requested, but the last change is not observed yet | wait |
         if self.is_status_outdated:
             return self.progress()
-        # | updating | same request, and the previous template is present | **update** |
+        # | updating | the same task, but the previous template is set again | **update** again |
         is_same_request = record.request == self.request.fingerprint
         if not record.is_rolling_back and observed.is_template_restored and is_same_request:
             return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
-        # | rolling back | another request, and all pods have the previous template | **update** |
+        # | rolling back | another template is requested, all pods are rolled back | **update** |
         if record.is_rolling_back and primary.updated >= primary.replicas == primary.current:
             return self.begin(desired, Rollout.UPDATING)
         return super().decide_on_other_update(desired, record)
@@ -99,7 +100,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def pause(self, record: Rollout, new_count: int, size: int) -> Decision:
         """Return the step that records the pause, or Done if it is already recorded."""
-        # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
+        # | updating | as many new pods as `pause_at` are ready | **annotate**: record the pause |
         name = self.primary.name
         if self.primary.paused != new_count:
             record = dataclasses.replace(record, paused=new_count)

@@ -10,12 +10,12 @@ the record needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
-| a pause | none is needed, since a pause does not block another update |
+| a pause | no evidence is needed, since a pause does not block another update |
 | it is a rollback | the present revision is the older one, the only one, or was renumbered |
-| the previous template | a pod has it; or the record names it, and no third revision is newer |
-| the previous updateStrategy | the update has set the present one; maxUnavailable rises only to 1 |
+| the previous template | a pod has it, or the record names the newest non-current revision |
+| the previous updateStrategy | the update set the current one; maxUnavailable rises to at most 1 |
 
-A forged record can still have two effects. The next task may, when it ends, set OnDelete, a
+A forged record can still have two effects. When the next task ends, it may set OnDelete, a
 maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
 ended.
 """

@@ -94,7 +94,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                "new pod on a node before the old one is deleted",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge")
-        # | any | a surge, and the new pods use ports of their node | error |
+        # | record | condition | step |
+        # | any | the update would surge, but its pods use ports of their node | error |
         if ports := _host_ports(self.observed.desired or {}):
             raise RolloutError("a node cannot run its old and its new pod at the same time: they "
                                f"use port {ports[0]} of the node "
@@ -105,7 +106,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     def _refuse_to_pause(self, numbers: Json) -> None:
         request, observed, size = self.request, self.observed, self.primary.replicas
-        # | any | `pause_at`, and no pod may be missing | error |
+        # | any | `pause_at`, but maxUnavailable is 0 | error |
         if not max_unavailable_pods(numbers, max(1, size)):
             raise RolloutError("pause_at cannot be used, because the DaemonSet's updateStrategy "
                                "allows no unavailable pod (maxUnavailable is 0), "
@@ -114,7 +115,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                next_command="add max_unavailable=1 to the task")
         budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, self.bounds[1],
                                         supports_surge=False)
-        # | any | `pause_at`, and no pod is on the requested `nodes` | error |
+        # | any | `pause_at`, but no pod is on the requested `nodes` | error |
         if observed.preferred_nodes is not None and observed.daemon_pods is not None and not any(
                 pod.node in observed.preferred_nodes for pod in observed.daemon_pods):
             raise RolloutError("none of its pods is on a node that matches "
@@ -168,7 +169,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready_count = sum(pod.is_ready for pod in live_pods)
         unavailable_count = max(expected_count - ready_count, primary.replicas - primary.available)
-        # | updating | new pods plus pods to be created < `pause_at` | **delete** an old pod |
+        # | updating | fewer pods than `pause_at` are new or being created | **delete** an old pod |
         overdue_pods = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new_pods) + max(0, expected_count - len(live_pods) - len(overdue_pods)) < goal:
             may_disrupt = unavailable_count < self.settings.bounds[1]
@@ -198,7 +199,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
 
         The DaemonSet controller never replaces a pod that it counts as new.
         """
-        # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
+        # | any | the status counts an old pod as new | **delete** it when maxUnavailable allows |
         pods, primary = self.observed.miscounted_pods, self.primary
         unavailable_count = (primary.replicas - primary.available
                              + sum(pod.is_inactive for pod in pods))
@@ -209,7 +210,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return self._delete(first_pod, may_disrupt, record) or (self.progress() if pods else None)
 
     def _wake_controller(self, record: Rollout) -> Step | None:
-        # | updating, rolling back | a surge has stalled | **annotate**: the time |
+        # | updating, rolling back | a surge stalled | **annotate**: wake the DaemonSet controller |
         primary = self.primary
         if not self.observed.is_stalled:
             return None
@@ -242,7 +243,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):
             return None
-        # | updating | beyond the recorded pause | **pace**: remove the pause from the record |
+        # | updating | the task passes the recorded pause | **pace**: remove it from the record |
         if primary.paused is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),

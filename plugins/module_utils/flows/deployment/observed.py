@@ -11,7 +11,7 @@ itself. Each claim of the record needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | the settings are those of an update, or a pod is old or unavailable |
-| it is a rollback | the current ReplicaSet had another number before, or will get a new one |
+| it is a rollback | the current ReplicaSet had another revision number before, or gets a new one |
 | the previous template | its ReplicaSet has the highest number, except for the current ReplicaSet |
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |

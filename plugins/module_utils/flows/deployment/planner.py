@@ -249,6 +249,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def refuse_owned_or_deleting(self) -> None:
         super().refuse_owned_or_deleting()
+        # | record | condition | step |
         # | unreadable | the settings are those of an update | error: previous settings unknown |
         if self.observed.record is None and self.primary.has_update_settings:
             raise self._unreadable_record()
@@ -262,7 +263,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                next_command=(resume, "then:", request.command()))
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
-        # | any | the annotations of it or its ReplicaSet have no room for the record | error |
+        # | any | the Deployment's or ReplicaSet's annotations have no room for the record | error |
         replica_set = self.settings.replica_set_with_template(desired)
         recorded.refuse_without_room(self.request, self.primary, record,
                                      replica_set.annotations if replica_set else {})
@@ -279,7 +280,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         primary, new = self.primary, self.observed.successor
         if not self.settings.pauses:
             return None if self._is_complete() else self.progress()
-        # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
+        # | updating | as many new pods as `pause_at` are ready | **annotate**: record the pause |
         target = self.settings.new_pod_count_at_pause()
         if new is None or not self.settings.is_settled() or new.replicas < target:
             return self.progress()
@@ -314,7 +315,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                     and all(replica_set.is_empty for replica_set in self.observed.other_sets))
 
     def lost_template_error(self) -> RolloutError:
-        # | updating | `rolled_back`, and the previous ReplicaSet does not exist | error |
+        # | updating | `rolled_back`, but the previous ReplicaSet no longer exists | error |
         record = self.observed.rollout
         if record is None:
             return super().lost_template_error()

@@ -7,8 +7,10 @@
 One patch begins an update: it writes the template, the record (recorded.py) and the settings
 (rules.py).
 
-Comments of the form `| ... |` are the rows of the table in docs/concepts/server-driven.md. A row
-applies only if no earlier row applies. A kind overrides some of the rows.
+Comments of the form `| record | condition | step |` are the rows of the table in
+docs/concepts/server-driven.md. A row applies only if no earlier row applies. The first cell is what
+the record says: "updating", "rolling back", "none" (no record is confirmed), or "any" of the three.
+The module of each kind adds rows of its own, and some of them precede these.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Planner(Rules[ObservedT]):
 
     def decision(self) -> Decision:
         """Return the next step, a wait or the end. Raises RolloutError."""
-        # | any | another object controls it, or it is being deleted | error |
+        # | record | condition | step |
+        # | any | the controller belongs to another object, or is being deleted | error |
         self.refuse_owned_or_deleting()
         return self._roll_back() if self.request.undoes else self._roll_forward()
 
@@ -50,64 +53,65 @@ class Planner(Rules[ObservedT]):
 
     def _decide_without_update(self, desired: Json, *, has_desired_template: bool) -> Decision:
         request, observed, primary = self.request, self.observed, self.primary
-        # | none | all requested pods have the desired template | done, unchanged |
+        # | none | all requested pods already have the desired template | done, unchanged |
         if has_desired_template and observed.is_rolled_out:
             return Done(recorded.unchanged_message(request, primary,
                                                    observed.current_revision_number))
         self.refuse_paused()
-        # | none | it has the desired template, and the server replaces its pods | wait |
+        # | none | `wait: true`, the desired template is set, the server replaces the pods | wait |
         if has_desired_template and self.does_server_replace_pods:
             wait = self.progress()
-            # | none | the same, and `wait: false` | done, unchanged |
+            # | none | `wait: false`, otherwise the same as for `wait: true` | done, unchanged |
             return (dataclasses.replace(wait, is_idle=True) if request.waits
                     else Done(f"{primary.name} already has the desired template: {wait.until}"))
-        # | none | else, without `rolled_back` | **update**: template, settings, record |
+        # | none | all other cases, except `rolled_back` | **update** to the desired template |
         return self.begin(desired, Rollout.UPDATING)
 
     def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
         """Return the decision if an update to another template is in progress."""
-        # | any | `to_revision`, to a single revision | **update** to its template |
-        # | rolling back | the task requests the update that is rolled back | **update** again |
+        # | any | exactly one revision has the number `to_revision` | **update** to its template |
+        # | rolling back | the task is for the update that is being rolled back | **update** again |
         is_reversal = record.is_rolling_back and (record.request == self.request.fingerprint
                                                   or record.before == images_of(desired))
         if self.request.revision is not None or is_reversal:
             return self.begin(desired, Rollout.UPDATING)
-        # | updating, rolling back | another template is requested | error: another update |
+        # | updating, rolling back | another template is desired | error: an update is in progress |
         raise self._another_update(record)
 
     def _roll_back(self) -> Decision:
         observed, primary, record = self.observed, self.primary, self.observed.record
-        # | any | `rolled_back`, and the last change is not observed | wait |
+        # | any | `rolled_back`, but the server has not observed the last change yet | wait |
         if self.is_status_outdated:
             return self.progress()
         if record and not record.is_rolling_back:
-            # | updating | `rolled_back`, another client has restored the template | resume it |
+            # | updating | `rolled_back`, the previous template is set again | finish the rollback |
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
-            # | updating | `rolled_back`, two candidates for the previous template | error |
+            # | updating | `rolled_back`, but two revisions may be the previous one | error |
             elif observed.contested_revisions:
                 raise refusals.ambiguous_previous_template(self.request,
                                                            observed.contested_revisions)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_rolling_back:
             return self._resume(record)
-        # | none | `rolled_back`, and pods are stuck at another template | **update**: the record |
+        # | none | `rolled_back`, pods stuck at another template | **update**, template unchanged |
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
-        # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # The cluster may have finished the update after its task was killed.
+        # | any | `rolled_back` of any client's update | **update** to the previous template |
+        # If the update's task was killed, the cluster may since have finished the update, so that
+        # the status no longer shows it.
         if observed.previous_revision and (observed.is_rolling or record):
             return self.begin(observed.previous_revision.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
         if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
             raise self.lost_template_error()
-        # | none | `rolled_back`, and it is done | done, unchanged |
+        # | none | `rolled_back`, and the last update is already rolled back | done, unchanged |
         if self.is_rolled_back:
-            # | none | `rolled_back` is done, but old pods exist | **update**: the record |
+            # | none | `rolled_back` again, but old pods exist | **update**, template unchanged |
             if observed.has_outdated_pods:
                 return self.begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
-        # | none | `rolled_back`, else | error: nothing to roll back |
+        # | none | all other cases of `rolled_back` | error: nothing to roll back |
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
 
     def begin(self, desired: Json, outcome: str) -> Decision:
@@ -121,8 +125,9 @@ class Planner(Rules[ObservedT]):
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # A rollback's record keeps the fingerprint of the update. If that fingerprint is unknown,
-        # the record gets that of a plain state=rolled_back, even with to_revision=previous.
+        # A rollback's record keeps the fingerprint of the update. If it is unknown, the record gets
+        # the fingerprint of a task with only state=rolled_back, even if the task also sets
+        # to_revision=previous.
         requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
                                  else request.fingerprint)
         fingerprint = (observed.record.request if is_rollback and observed.record
@@ -145,20 +150,20 @@ class Planner(Rules[ObservedT]):
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current_record = dataclasses.replace(record, original=original, overrides=overrides,
                                              template=recorded.digest(primary), paused=None)
-        # | updating, rolling back | the settings differ from the requested ones | **pace** |
+        # | updating, rolling back | the update now needs other settings | **pace**: write them |
         if settings != primary.settings:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, current_record.text, settings),
                         before=self.settings.describe(primary.settings),
                         after=self.settings.describe(settings))
         decision = self.next_decision(current_record) or self._end(record)
-        # | updating, rolling back | `wait: false`, and the server replaces the pods | done |
+        # | updating, rolling back | `wait: false`, and the server is replacing the pods | done |
         if isinstance(decision, Wait) and not self.request.waits:
             return Done(f"the update of {primary.name} is already in progress: {decision.until}")
         return decision
 
     def _end(self, record: Rollout) -> Step:
-        # | updating, rolling back | all pods are new and available | **annotate**: the end |
+        # | updating, rolling back | all pods are new and available | **annotate**: record the end |
         request, observed, primary = self.request, self.observed, self.primary
         is_rollback = record.is_rolling_back or record.to_revision is not None
         outcome = "rolled_back" if is_rollback else "updated"
@@ -192,8 +197,7 @@ class Planner(Rules[ObservedT]):
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
-    # | record | condition | step |
-    # | none | no object of the kind has the name | error |
+    # | none | no object of this kind has the requested name | error |
     if observed.primary is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     return planner(request, observed, observed.primary).decision()
@@ -203,7 +207,7 @@ def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
                               primary: ServerDriven) -> Request:
     """Return the request with `revision` set to the template of `to_revision`.
 
-    The request is unchanged if to_revision=previous stands for a plain rollback.
+    The request is unchanged if to_revision=previous means the same as state=rolled_back.
     Raises RolloutError if no template, or more than one, has the revision number.
     """
     if request.rolls_back_to_previous:
@@ -214,7 +218,7 @@ def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
             return request
         request = dataclasses.replace(request, to_revision=number)
     revisions = observed.revisions_with_number(request.to_revision)
-    # | any | `to_revision`, and no revision or two have the number | error: the revisions |
+    # | any | none or several revisions have the number `to_revision` | error that lists revisions |
     if not revisions:
         raise refusals.no_such_revision(request, observed.history, observed.newest_number or 1)
     refusals.refuse_contested(request, revisions)

@@ -10,12 +10,12 @@ the record needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
-| a pause | none is needed, since a pause does not block another update |
+| a pause | no evidence is needed, since a pause does not block another update |
 | it is a rollback | the status names only one revision; or the present one is older or renumbered |
-| the previous template | the status names it; or the record does, and no third revision is newer |
-| the previous updateStrategy | the update has set the present one; maxUnavailable never increases |
+| the previous template | the status names it, or the record names the newest non-current revision |
+| the previous updateStrategy | the update set the current one; no restore raises maxUnavailable |
 
-A forged record can still have two effects. The next task may end by setting another partition,
+A forged record can still have two effects. When the next task ends, it may set another partition,
 OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
 ended.
 """

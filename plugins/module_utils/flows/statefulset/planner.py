@@ -65,7 +65,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # status.updatedReplicas counts pods of the old template until the update sets the new one.
+        # Until the update sets the new template, status.updatedReplicas counts pods of the old one.
         updated_count = (min(primary.updated, primary.replicas - primary.partition)
                          if has_desired_template else 0)
         new_count_at_pause = pause.resolve(primary.replicas, round_up=True)
@@ -91,7 +91,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        - If the desired template is set already, and a pod is stuck: the revision of that pod.
+        - If the desired template is already set, and pods are stuck: the revision of the first one.
         - If another client's update is in progress: the revision before it, unless the requested
           update is a rollback or that revision has the desired template.
         - Otherwise: the update revision.
@@ -114,7 +114,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         manager would recreate old pods from it. Raises RolloutError if some pods have an older
         template or are unavailable.
         """
-        # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
+        # | record | condition | step |
+        # | none | `pause_at`, OnDelete, an outdated currentRevision | **pace** to RollingUpdate |
         primary, request = self.primary, self.request
         if (self.match(desired) is Match.EXACT or primary.is_replaced_by_server
             or primary.current_revision == primary.update_revision
@@ -140,7 +141,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
 
     def next_decision(self, record: Rollout) -> Decision | None:
         primary = self.primary
-        # | rolling back | unready pods have another template | **delete** the lowest number |
+        # | rolling back | unready pods of another template | **delete** the one of lowest ordinal |
         if self.request.state.undoes and (step := self._replace_stuck_pod()):
             return step
         if not self.settings.pauses:

@@ -9,15 +9,15 @@ too.
 
 | last result of a controller | action of the role |
 |---|---|
-| update in progress | roll back |
-| failed without a change, and the update of an earlier stage is still in progress | roll back |
-| failed without a change, and the update in progress has other images | none: another update |
-| failed after a change, and not rolled back (`on_failure`) | report it with the next command |
+| not failed, and the update is in progress | roll it back |
+| failed without a change, and the update of an earlier stage may be in progress | roll it back |
+| failed without a change, and an update to other images is in progress | none: another update |
+| failed after a change, and not rolled back (`on_failure`) | report it, with the next command |
 | failed after a change, and rolled back by the module | none |
-| complete, and changed by this run | report it with the next command |
+| complete, and changed by this run | report it, with the command that rolls it back |
 | complete, and not changed by this run | none |
 | skipped by every task | none |
-| changed by another client during an approval | none: another update |
+| updated by another client during an approval | none: another update |
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _is_rolled_back(result: Json) -> bool:
 def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[Json]) -> list[str]:
     """Return message lines about controllers that are not rolled back.
 
-    rollback_results: of the role's own rollback.
+    rollback_results: the results of the role's own rollback.
     """
     failed_results = scope.failed_result_by_name | {
         text(result, "name"): result for result in rollback_results if result.get("failed")}

@@ -5,8 +5,9 @@
 """The rollback of a migration: the ReplicationController gets its pods back. No I/O.
 
 A rollback is possible until the ReplicationController is deleted. Comments of the form `| ... |`
-are the rows of its state table. Each row reverses a row of planner.py, so that a later migration
-can resume from any state of the rollback.
+are the rows of its state table (docs/internals/migration.md); "none" means that the object does not
+exist. Each step reverses a step of planner.py, so that a later migration can resume from any state
+of the rollback.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from .observed import MigrationObserved
 def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
     """Return the decision if no ControllerRevision stores the ReplicationController."""
     config, controller = observed.config, observed.controller
-    # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
-    # | - | - | - | error: no such controller |
+    # | DeploymentConfig | ControllerRevision | ReplicationController, ReplicaSet | step |
+    # | none | none | neither, and no Deployment | error: no such controller |
     if config is None and controller is None and observed.deployment is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-    # | - | - | -, but a Deployment | error |
+    # | none | none | neither, but a Deployment | error: it is already a Deployment |
     if config is None and controller is None:
         raise RolloutError("it is a Deployment: a migration that has ended cannot be rolled back",
                            where=request.where)
-    # | paused by its migration | - | any | resume the DeploymentConfig |
+    # | paused by the migration | none | any | resume the DeploymentConfig |
     if config and config.is_paused_for_migration:
         return resume(config)
-    # | any | - | any | error |
+    # | any | none | any | error: no migration is in progress |
     raise RolloutError("there is no migration in progress to roll back", where=request.where,
                        next_command=("to begin a migration:", request.command(State.MIGRATED)))
 
@@ -47,7 +48,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     stored, config = observed.stored, observed.config
     if stored is None:
         return _without_stored_controller(request, observed)
-    # | any | yes | deleted | error |
+    # | any | exists | the stored ReplicationController is deleted or being deleted | error |
     if controller is None or controller.uid != stored["uid"] or controller.is_deleting:
         raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
                            "cannot be rolled back",
@@ -56,7 +57,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     if replica_set and not is_created_by_migration(request, replica_set, observed, stored):
         raise name_conflict(request, replica_set)
     if handover.is_closed(controller):
-        # | any | yes | closed, closed with uncounted pods | wait |
+        # | any | exists | both closed; the ReplicaSet's status counts too few pods | wait |
         # The status of the ReplicationController is the same before the handover and after the
         # return of all pods. Only the status of the ReplicaSet shows whether the controller manager
         # has seen the return: status.replicas must first count all pods, and later be 0.
@@ -65,12 +66,13 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
                 > replica_set.current):
             return Wait(f"the controller manager counts the pods of {replica_set.name}",
                         is_condition=True)
-        # | any | yes | closed, closed with pods | hand over: back, without the label |
+        # | any | exists | both closed; the ReplicaSet has pods | hand back and unlabel the pods |
+        # The label is pod-template-hash.
         if (replica_set
                 and (decision := handover.reparent(
                     observed.pods, replica_set, controller, {object_meta.HASH_LABEL: None}))):
             return decision
-        # | any | yes | closed, closed without pods | open the ReplicationController |
+        # | any | exists | closed, and no ReplicaSet has pods | open the ReplicationController |
         if replica_set and replica_set.current:
             return Wait(f"pods of {replica_set.name}: {replica_set.current}")
         if not handover.may_open(controller, replica_set.uid if replica_set else "", observed.pods):
@@ -79,10 +81,10 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         write = patch(controller, *handover.opening_operations(priority_class))
         return Step(Action.RESTORE, controller.name, write,
                     before="closed template", after="template")
-    # | any | yes | open, any | delete the ReplicaSet |
+    # | any | exists | open ReplicationController, and a ReplicaSet | delete the ReplicaSet |
     if replica_set:
         return handover.delete_empty(replica_set)
-    # | any | yes | open, - | delete the stored controller |
+    # | any | exists | open ReplicationController, no ReplicaSet | delete the ControllerRevision |
     ends_task = config is None or not config.is_paused_for_migration
     return delete_stored_revision(request, f"{controller.name} has all pods", ends_task=ends_task)
 

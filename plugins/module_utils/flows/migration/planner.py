@@ -14,9 +14,10 @@ resume the migration. The Deployment stays paused until the Deployment controlle
 ReplicaSet and set its revision annotation. An unpaused Deployment could create another ReplicaSet,
 with new pods.
 
-Comments of the form `| ... |` are the rows of a table with four columns: controller; stored (the
-ControllerRevision); ReplicaSet, Deployment; and step. The rows at the end of this module belong to
-another table, about a DeploymentConfig (docs/internals/migration.md).
+Comments of the form `| ... |` are the rows of a table. Its columns show the state of the
+ReplicationController ("the controller"), of the ControllerRevision, of the ReplicaSet and the
+Deployment, and the step that follows. "None" means that the object does not exist. The rows at the
+end of this module belong to another table, about a DeploymentConfig (docs/internals/migration.md).
 """
 
 from __future__ import annotations
@@ -68,28 +69,28 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
     controller, stored, config = observed.controller, observed.stored, observed.config
     if stored is None:
         if config is None and controller is None and observed.deployment:
-            # | - | - | a Deployment | done, unchanged |
+            # | ReplicationController | ControllerRevision | ReplicaSet, Deployment | step |
+            # | none | none | the Deployment exists | done: nothing to migrate |
             return Done(f"{request.name} is already a Deployment")
         _refuse_to_begin(request, observed)
     if config and (decision := _pause_config(request, observed, config)):
         return decision
     if stored is None:
         return _begin(request, observed)
-    # | any | yes | another ReplicaSet or Deployment with these names | error |
+    # | any | exists | one exists that this migration did not create | error: name conflict |
     for existing in (observed.replica_set, observed.deployment):
         if existing and not is_created_by_migration(request, existing, observed, stored):
             raise name_conflict(request, existing)
     if controller:
         return _with_controller(request, controller, observed, stored)
-    # | deleted | yes | - | create the ReplicaSet, closed |
+    # | deleted | exists | no ReplicaSet | create the ReplicaSet with a closed template |
     if observed.replica_set is None:
         return _create_replica_set(request, stored)
     return _plan_deployment(request, observed, observed.replica_set, stored)
 
 
 def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
-    # | controller | stored | ReplicaSet, Deployment | step |
-    # | - | - | - | error: no such controller |
+    # | none | none | no Deployment | error: no such controller |
     controller, config = observed.controller, observed.config
     if controller is None and config is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
@@ -97,7 +98,10 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
         _refuse_rollouts(request, observed, config)
     if controller is None:
         return
-    # | yes | - | an update or deletion is in progress, another owner, or a name conflict | error |
+    # | exists | none | the controller cannot be migrated now, or a name is taken | error |
+    # It cannot be migrated during its update or deletion, with an owner, or if it is closed. An
+    # owner is accepted with `release_owner`, or if a DeploymentConfig is migrated. A name is taken
+    # if the ReplicaSet or the Deployment exists.
     if controller.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
@@ -119,12 +123,12 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
                 f"{request.kubectl} edit {controller.kind.short} {controller.name}"))
     for existing in filter(None, (observed.deployment, observed.replica_set)):
         raise name_conflict(request, existing)
-    # | yes | - | finalizers would delay the deletions of the migration | error |
+    # | exists | none | a controller that the migration would delete has finalizers | error |
     refuse_finalizers(request, *observed.controllers_to_delete)
 
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
-    # | yes | - | - | store the controller |
+    # | exists | none | neither | create the ControllerRevision, which stores the controller |
     # Without a controller, _refuse_to_begin or _pause_config has raised an error.
     controller = t.cast(Controller, observed.controller)
     manifest = revision_manifest(request, controller, observed.config)
@@ -135,7 +139,7 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
 def _with_controller(request: Request, controller: Controller, observed: MigrationObserved,
                      stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists."""
-    # | another uid | yes | | error |
+    # | created again (another uid) | exists | any | error |
     if controller.uid != stored["uid"]:
         raise RolloutError("it was created again during its migration, when its pods already "
                            "belonged to the ReplicaSet",
@@ -150,17 +154,18 @@ def _with_controller(request: Request, controller: Controller, observed: Migrati
         _refuse_another_template(request, controller, stored)
     if replica_set is None:
         return _plan_without_replica_set(request, controller, observed, stored)
-    # | any | yes | being deleted | hand over: back; wait, and create it again |
+    # | exists | exists | the ReplicaSet is being deleted | hand its pods back, then wait |
+    # A later step creates the ReplicaSet again. If the controller is being deleted, too, only wait.
     if replica_set.is_deleting:
         step = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
                                       controller, {object_meta.HASH_LABEL: None})
         return step if step and not controller.is_deleting else wait_for_deletion(replica_set)
-    # | yes | yes | of another size | scale the ReplicaSet |
+    # | exists | exists | ReplicaSet of another size | scale it to the size of the controller |
     if replica_set.replicas != controller.replicas and not controller.is_deleting:
         return scale(replica_set, controller.replicas)
-    # | open | yes | closed | annotate the controller: closed |
+    # | open | exists | the ReplicaSet exists | annotate: close the controller |
     if not handover.is_closed(controller):
-        # | open | yes | closed, and finalizers would delay the deletions | error |
+        # | open | exists | a controller that the migration would delete has finalizers | error |
         if not controller.is_deleting:
             refuse_finalizers(request, *observed.controllers_to_delete)
         return handover.close(controller, {})
@@ -170,33 +175,34 @@ def _with_controller(request: Request, controller: Controller, observed: Migrati
 def _plan_without_replica_set(request: Request, controller: Controller, observed: MigrationObserved,
                               stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
-    # | yes | another state | - | delete the stored controller, and store it again |
-    # A closed controller is not stored again: its ReplicaSet was created, and another client has
-    # deleted it.
+    # | open | outdated | no ReplicaSet | delete the ControllerRevision, then create it again |
+    # A closed controller is not stored again: it was closed after the creation of the ReplicaSet,
+    # which another client has deleted since.
     if (not handover.is_closed(controller)
             and revision_manifest(request, controller, observed.config)["data"] != stored):
         return delete_stored_revision(request, "the controller has changed", ends_task=False)
     if controller.is_deleting:
         return wait_for_deletion(controller)
-    # | yes | yes | - | remove the owner reference, on request |
+    # | has an owner | exists | no ReplicaSet | annotate: remove the owner reference |
+    # A controller with an owner is stored only with `release_owner`.
     if controller.owner and observed.config is None:
         return Step(Action.ANNOTATE, controller.name,
                     patch(controller, {"op": "remove", "path": "/metadata/ownerReferences"}),
                     before=controller.owner, after=f"released from {controller.owner}")
-    # | yes | yes | - | create the ReplicaSet, closed |
+    # | exists | exists | no ReplicaSet | create the ReplicaSet with a closed template |
     return _create_replica_set(request, stored)
 
 
 def _hand_over(controller: Controller, replica_set: Controller, observed: MigrationObserved,
                stored: StoredController) -> Decision:
-    # | being deleted, no pods | yes | open | wait |
+    # | being deleted, no pods | exists | the ReplicaSet is open | wait for the deletion |
     if controller.is_deleting and not controller.current and not handover.is_closed(replica_set):
         return wait_for_deletion(controller)
-    # | closed | yes | closed | hand over and label each pod; then delete the controller |
+    # | closed | exists | closed ReplicaSet | hand over and label pods; then delete the controller |
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     if decision := handover.reparent(observed.pods, controller, replica_set, labels):
         return decision
-    # | being deleted, no pods | yes | closed, with all pods | open the ReplicaSet |
+    # | being deleted, no pods | exists | closed ReplicaSet with all pods | open the ReplicaSet |
     if controller.is_deleting and not controller.current:
         return _open(observed, replica_set, stored)
     return handover.delete_empty(controller)
@@ -204,7 +210,9 @@ def _hand_over(controller: Controller, replica_set: Controller, observed: Migrat
 
 def _refuse_another_template(request: Request, controller: Controller,
                              stored: StoredController) -> None:
-    # | yes | another template or selector | yes | error: both objects may be forged |
+    # | exists | stores another template or selector | the ReplicaSet exists | error |
+    # A closed controller is checked without a ReplicaSet, too. Another client may have changed the
+    # controller, or have forged both the ControllerRevision and the ReplicaSet.
     if not has_stored_template(request, controller, stored):
         raise RolloutError(
             "its template or selector differs from the ControllerRevision "
@@ -222,19 +230,19 @@ def _create_replica_set(request: Request, stored: StoredController) -> Step:
 
 def _plan_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
                      stored: StoredController) -> Decision:
-    # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
+    # | deleted | exists | Deployment (or ReplicaSet without one) in deletion | error (or wait) |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
     elif replica_set.is_deleting:
         return wait_for_deletion(replica_set)
-    # | deleted | yes | closed, with all pods | open |
+    # | deleted | exists | closed ReplicaSet with all pods | open the ReplicaSet |
     if handover.is_closed(replica_set):
-        # | deleted | yes | closed, and pods await the garbage collector | hand over |
+        # | deleted | exists | the deleted controller still owns pods | hand over these pods |
         labels = {object_meta.HASH_LABEL: stored["hash"]}
         step = handover.reparent_step(observed.pods or (), stored["uid"],
                                       stored["manifest"]["metadata"]["name"], replica_set, labels)
         return step if step and replica_set.is_observed else _open(observed, replica_set, stored)
-    # | deleted | yes | open, no Deployment | create the Deployment, paused |
+    # | deleted | exists | open ReplicaSet, no Deployment | create the Deployment, paused |
     deployment = observed.deployment
     if deployment is None:
         return Step(Action.CREATE, request.name,
@@ -243,7 +251,7 @@ def _plan_deployment(request: Request, observed: MigrationObserved, replica_set:
     if replica_set.owner_uid != deployment.uid or not revision_number(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "
                     f"{replica_set.name}", is_condition=True)
-    # | deleted | yes | adopted by the Deployment | unpause |
+    # | deleted | exists | the paused Deployment owns the ReplicaSet | resume the Deployment |
     if deployment.settings["paused"]:
         write = patch(deployment, test("/spec/paused", True),
                       {"op": "remove", "path": "/spec/paused"})
@@ -252,7 +260,7 @@ def _plan_deployment(request: Request, observed: MigrationObserved, replica_set:
             and deployment.updated == deployment.current == deployment.available
             == deployment.replicas):
         return Wait(f"{deployment.name} {deployment.available}/{deployment.replicas} available")
-    # | deleted | yes | all pods are available | delete the DeploymentConfig, then the stored one |
+    # | deleted | exists | all pods available | delete the DeploymentConfig and ControllerRevision |
     if observed.config and (decision := _delete_config(request, observed, observed.config)):
         return decision
     return delete_stored_revision(request, "the Deployment has all pods", ends_task=True)
@@ -278,8 +286,8 @@ def _open(observed: MigrationObserved, replica_set: Controller,
 
 def _refuse_rollouts(request: Request, observed: MigrationObserved,
                      config: DeploymentConfig) -> None:
-    # | DeploymentConfig | stored | its rollouts | step |
-    # | yes | - | a rollout is in progress | error |
+    # | DeploymentConfig | ControllerRevision | rollouts | step |
+    # | not paused by the migration | none | a rollout is in progress | error |
     if name := rollout_in_progress(config, observed.rollouts):
         raise RolloutError(f"its rollout {name} is in progress", where=request.where,
                            next_command=(*list_alternatives(
@@ -292,13 +300,13 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
     rollout = active_rollout(config, observed.rollouts)
-    # | yes | - | no rollout is complete | error |
+    # | exists | none | no rollout is complete | error |
     if rollout is None:
         raise RolloutError("it has no complete rollout to migrate",
                            where=request.where,
                            next_command=(f"{request.oc} rollout latest dc/{config.name}", "then:",
                                          request.command()))
-    # | yes | - | several rollouts have pods | error |
+    # | exists | none | a rollout that is not active requests pods | error |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and other_rollout.replicas:
             raise RolloutError(f"{other_rollout.name} has pods as well as {rollout.name}, its "
@@ -313,7 +321,7 @@ def _pause_config(request: Request, observed: MigrationObserved,
                   config: DeploymentConfig) -> Decision | None:
     """Return the decision that must precede the other steps of the migration, or None."""
     if config.is_deleting:
-        # | being deleted | - | any | error |
+        # | being deleted | none | any | error |
         if observed.stored is None:
             refuse_deleting(request, config)
         return None
@@ -322,19 +330,19 @@ def _pause_config(request: Request, observed: MigrationObserved,
         return pause(config)
     rollout = active_rollout(config, observed.rollouts)
     if observed.stored:
-        # | paused | yes, no ReplicaSet | another rollout has the pods | delete the stored one |
+        # | paused | exists, no ReplicaSet | another is active now | delete the ControllerRevision |
         is_outdated = (rollout and rollout.uid != observed.stored["uid"]
                        and observed.replica_set is None)
         return (delete_stored_revision(request, "another rollout has the pods", ends_task=False)
                 if is_outdated else None)
-    # | paused, not yet observed | - | any | wait |
+    # | paused, not yet observed by OpenShift | none | any | wait |
     if not config.is_observed:
         return Wait(f"OpenShift observes that {config.name} is paused", is_condition=True)
-    # | paused | - | a rollout began before the pause | wait |
+    # | paused | none | a rollout that began before the pause is in progress | wait |
     if name := rollout_in_progress(config, observed.rollouts):
         return Wait(f"the rollout {name} has ended", is_condition=True)
     _refuse_unclear_rollout(request, observed, config)
-    # | paused | - | another rollout has terminating pods | wait |
+    # | paused | none | a rollout that is not active may still have pods | wait |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and not other_rollout.is_empty:
             return Wait(f"pods of {other_rollout.name}: {other_rollout.current}")
@@ -343,18 +351,19 @@ def _pause_config(request: Request, observed: MigrationObserved,
 
 def _delete_config(request: Request, observed: MigrationObserved,
                    config: DeploymentConfig) -> Decision:
+    # "At the end" means: the Deployment has all pods.
     for rollout in observed.rollouts:
-        # | paused | yes | a rollout requests pods | error |
+        # | exists | exists | at the end, a rollout requests pods | error |
         if rollout.replicas:
             raise RolloutError(f"{rollout.name}, which would be deleted with it, requests "
                                f"{rollout.replicas} pods", where=request.where,
                                next_command=(_scale_to_zero(request, rollout), "then:",
                                              request.command()))
-        # | paused | yes | a rollout without pods remains | delete the rollout |
+        # | exists | exists | at the end, a rollout without pods remains | delete the rollout |
         return (handover.delete_empty(rollout) if rollout.is_observed
                 else Wait(f"the controller manager observes {rollout.name}",
                           is_condition=True))
-    # | paused | yes | no rollout remains | delete the DeploymentConfig |
+    # | exists | exists | at the end, no rollout remains | delete the DeploymentConfig |
     if config.is_deleting:
         return wait_for_deletion(config)
     write = Delete(config.name, {"uid": config.uid, "resourceVersion": config.resource_version},

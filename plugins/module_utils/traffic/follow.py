@@ -4,15 +4,17 @@
 
 """Decide how a traffic split follows the update of its controller. No I/O.
 
-An "update to the end" deletes all old pods without a pause. Before it begins, the route is
-restored, unless all requests go to the new pods. Before a rollback, the route stops sending
-requests to the new pods, which may be defective.
+An "update to the end" does not pause before it has deleted all old pods. Before it begins, the
+route is restored, unless all requests go to the new pods. Before a rollback, the route stops
+sending requests to the new pods, which may be defective.
 
 Any user with annotate permission can name any route in the annotation of a controller, so a split
 changes only if its Services select pods of this controller.
 
-Comments `| update | goal |` and `| goal | condition | step |` are rows of the tables in
-docs/how-to/traffic-split.md (a test compares both).
+Comments `| the update | required state of the route |` and `| required state | condition | step |`
+are rows of the tables in docs/how-to/traffic-split.md (a test compares both). The first row that
+applies decides. "Restore the route" means the next step of planner.restore(). The "old Service" is
+the Service of the old pods.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ NO_REQUESTS = Share(0, 100)
 
 
 class Goal(StrEnum):
-    """The required state of a route before the next step of an update."""
+    """The required state of a route before the next step of an update. ANY: as it is."""
 
     ANY = "any"
     OLD_ONLY = "no requests for the new pods"
@@ -46,10 +48,11 @@ class Goal(StrEnum):
 
 def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
     """Return the required state of the routes before the decision is applied."""
-    # | no update is in progress, and the task begins an update to a pause with old pods | any |
+    # | the update | required state of the route |
+    # | no update is in progress, and the task begins one that pauses with old pods | any |
     if begins_pausing_update(request, status, decision):
         return Goal.ANY
-    # | no update is in progress, or its pods are reparented | restored |
+    # | no update is in progress, or the update can no longer be rolled back | restored |
     if status.phase == "complete" or status.is_irreversible:
         return Goal.RESTORED
     is_last_step = isinstance(decision, Step) and (decision.completes_update or decision.ends_task)
@@ -57,7 +60,7 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
         # | a rollback, before its last step | no requests for the new pods |
         # | a rollback, at its last step | restored |
         return Goal.RESTORED if is_last_step else Goal.OLD_ONLY
-    # | an update to a pause with old pods | any |
+    # | an update that pauses with old pods | any |
     if pauses_with_old_pods(request, status):
         return Goal.ANY
     # | an update to the end, before its last step | restored, or all requests for the new pods |
@@ -85,8 +88,9 @@ def pauses_with_old_pods(request: Request, status: RolloutStatus) -> bool:
 
 
 def forget_unreadable_routes(controller: Controller) -> Step:
-    """Return the step that removes an annotation without a valid route."""
-    # | restored | the annotation names no valid route | remove the annotation |
+    """Return the step that removes an annotation that is not a valid list of routes."""
+    # | required state | condition | step |
+    # | restored | the annotation is not a valid list of routes | remove the annotation |
     return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, ()),
                 before="an unreadable list of routes")
 
@@ -94,7 +98,7 @@ def forget_unreadable_routes(controller: Controller) -> Step:
 def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     controller = observed.controller
-    # | any | the split is not of this controller | remove the route from the annotation |
+    # | any | the split selects no pods of the controller | remove the route from the annotation |
     if controller and not selects_controller_pods(observed):
         if observed.is_route_named_by_controller:
             return forget_route(controller, observed.route.full_name)
@@ -103,13 +107,13 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     if goal is Goal.SWITCHED and is_switched(observed):
         return Done(f"all requests of {observed.route.name} go to the new pods of "
                     f"{controller_name}")
-    # | restored | else | the rows of a restoration |
-    # | restored, or all requests for the new pods | else | the rows of a restoration |
+    # | restored | any other case | restore the route |
+    # | restored, or all requests for the new pods | any other case | restore the route |
     return _plan_old_only(controller_name, observed) if goal is Goal.OLD_ONLY else restore(observed)
 
 
 def is_switched(observed: Observed) -> bool:
-    """Return whether all requests go to the new pods."""
+    """Return whether all requests go to the new pods, and no restoration has begun."""
     record = observed.route.record
     return share_of(observed) == "100%" and not (record and record.is_restoring)
 
@@ -129,11 +133,11 @@ def selects_controller_pods(observed: Observed) -> bool:
 
 def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     route = observed.route
-    # | no requests for the new pods | no requests go to a split | done |
+    # | no requests for the new pods | the rules send no requests to a split | done |
     done = Done(f"no requests of {route.name} go to the new pods of {controller_name}")
     if not rules.has_requests(route.rules, observed.split_names, route.namespace):
         return done
-    # | no requests for the new pods | the old pods are unknown or not ready | as restored |
+    # | no requests for the new pods | the old Service is unknown or not ready | restore the route |
     # The new pods need no ready endpoint, because they may be defective.
     pair = _known_pair(observed)
     if pair is None or pair.old not in observed.ready:
@@ -143,18 +147,22 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     unsplit_rules = rules.without_split(route.rules, original, route.namespace,
                                         observed.split_names, route.record)
     split_rules = rules.split(unsplit_rules, original, route.namespace, pair, NO_REQUESTS, ())
-    # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
+    # | no requests for the new pods | the new pods get requests | send all to the old Service |
     if split_rules != list(route.rules):
         new_record = dataclasses.replace(
             record, weights=rules.weights_of(unsplit_rules, original, route.namespace), match=())
         return update_rules(route, new_record, split_rules, {original, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
-    # | no requests for the new pods | else | done |
+    # | no requests for the new pods | all Gateways have observed the rules | done |
     return done if route.is_current else GATEWAYS_CURRENT
 
 
 def _known_pair(observed: Observed) -> rules.ServicePair | None:
-    """Return the names of the split's Services, or None if they are uncertain."""
+    """Return the names of the split's Services.
+
+    Returns None if a restoration has begun, if the versions are unknown, or if the Services are
+    not those of the versions.
+    """
     service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):

@@ -4,12 +4,15 @@
 
 """Decide the next step of a traffic split from the observation alone. No I/O.
 
-If two tasks run at the same time, neither can delete a Service named in the rules. A split writes
+If two tasks run at the same time, neither can delete a Service that the rules name. A split writes
 the record before it creates the Services, and changes the rules only if the record is unchanged. A
 restoration marks the record as restoring before it deletes the Services.
 
-Comments `| record | condition | step |` are rows of the tables in docs/how-to/traffic-split.md (a
-test compares both).
+Comments `| record of the split | condition | step |` are rows of the tables in
+docs/how-to/traffic-split.md, which defines their words (a test compares both). The first row that
+applies decides. The record is restoring if a restoration has begun, or else splitting; none if it
+is missing or invalid or, in a split, stored for another Service. A wait without a duration ends
+with an error after `timeout`.
 """
 
 from __future__ import annotations
@@ -50,8 +53,9 @@ DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
-    # | any | a role acts before an update, and an update is in progress | done |
-    # | any | a role acts before an update, and nothing has to be updated | done |
+    # | record of the split | condition | step |
+    # | any | a role prepares an update, and an update is already in progress | done |
+    # | any | a role prepares an update, and nothing has to be updated | done |
     if is_skipped(request, observed):
         return end_of_skipped_task(request, observed)
     if observed.versions is None:
@@ -65,7 +69,7 @@ def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
 
 
 def end_of_skipped_task(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a skipped task."""
+    """Return the end of a task that changes nothing, because is_skipped() is True."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -80,7 +84,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     service = service_of_split(request, observed, versions)
     creations = creations_of(route, service, versions)
     record = route.record
-    # | any | the record is restoring, or another split has Services | restore first |
+    # | any | the record is restoring, or Services of an earlier split remain | restore the route |
     has_earlier_split = ((record and record.is_restoring)
                          or observed.split_names - {creation.name for creation in creations})
     if has_earlier_split and (restoration := _remove_split(observed)):
@@ -89,30 +93,30 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     pair = rules.ServicePair(*(creation.name for creation in creations))
     unsplit_rules = rules.without_split(route.rules, service.name, route.namespace,
                                         observed.split_names, record)
-    # | any | the API server does not store the share of `mirror` | error |
+    # | any | the API server cannot store the share in `mirror` (Gateway API before v1.3) | error |
     requested_rules = _requested_rules(request, observed, unsplit_rules, service.name, pair)
     is_beginning = record is None or record.service != service.name
     if is_beginning:
-        # | none | a Gateway refuses the route | error |
+        # | none | all Gateways have observed the route, and one refuses it | error |
         _refuse_rejected_route(request, route)
-    # | any | the annotation of the controller does not name the route | annotate the controller |
+    # | any | the controller's annotation lacks the route | add the route to the annotation |
     if observed.controller and not observed.is_route_named_by_controller:
         return annotate(request, route, observed.controller)
     if record is None or is_beginning:
-        # | none | else | write the record to the route |
+        # | none | any other case | write the record to the route |
         new_record = Record(service.name, route.resource_version)
         return Step(Action.ANNOTATE, route.name, patch_route(route, new_record),
                     after=f"split of {service.name}")
-    # | splitting | an old pod lacks the label of its version | label the pod |
+    # | splitting | an old pod lacks the version label | add the label to the pod |
     if versions.unlabeled:
         return label(versions)
-    # | splitting | the Service of a version does not exist | create the Service |
+    # | splitting | the Service of the old or of the new pods does not exist | create this Service |
     for creation in creations:
         if creation.name not in observed.services:
             return Step(Action.CREATE, creation.name, creation,
                         after=dict(creation.manifest["spec"]["selector"]))
     _refuse_foreign_services(observed, creations)
-    # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
+    # | splitting | a Service of the split has no ready endpoint | wait |
     for name, age in zip(pair[:1] if request.excludes_new_pods else pair.names, ("old", "new")):
         if name not in observed.ready:
             return Wait(f"the Service {name} of the {age} pods has a ready endpoint",
@@ -165,28 +169,28 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
         record,
         weights=rules.weights_of(change.unsplit_rules, change.service, route.namespace),
         match=request.match)
-    # | splitting | the rules do not name each Service | name each Service with weight 0 |
+    # | splitting | the rules lack a Service of the split | add this Service with weight 0 |
     rules_with_all_services = _rules_with_all_services(route, change)
     if rules_with_all_services != list(route.rules):
         return update_rules(route, new_record, rules_with_all_services, names)
     if _gives_first_requests(route, change):
-        # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
+        # | splitting | first requests are due, and a Gateway has not observed the rules | wait |
         if not route.is_current:
             return GATEWAYS_CURRENT
-        # | splitting | a Gateway refuses the rules | error |
+        # | splitting | first requests are due, and a Gateway refuses the rules | error |
         _refuse_rejected_route(request, route)
-        # | splitting | the Gateways may not know a Service without requests yet | wait |
+        # | splitting | first requests are due, and a Gateway may not know the Service | wait 5 s |
         if not observed.is_drained:
             return SERVICES_KNOWN
-    # | splitting | the rules differ from the requested rules | write the rules and the record |
+    # | splitting | the rules or the record differ from the request | write both in one patch |
     if change.requested_rules != list(route.rules) or new_record != record:
         return update_rules(route, new_record, change.requested_rules, names)
-    # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
+    # | splitting | a Gateway has not observed the rules | wait |
     if not route.is_current:
         return GATEWAYS_CURRENT
     # | splitting | a Gateway refuses the rules | error |
     _refuse_rejected_route(request, route)
-    # | splitting | else | done |
+    # | splitting | the rules are as requested, and no Gateway refuses them | done |
     return Done(f"{request.share} of the requests for {change.service} go to the new pods of "
                 f"{request.name}{', and all that match' if request.match else ''}"
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
@@ -300,21 +304,22 @@ def _restore_rules(observed: Observed) -> Decision:
                                  is_restoring=True)
     names = {original, *observed.split_names}
     if rules.has_requests(route.rules, observed.split_names, route.namespace):
-        # | any | requests go to a split, and the Service has no ready endpoint | wait |
+        # | record of the split | condition | step |
+        # | any | the rules send requests to a split, which alone has ready endpoints | wait |
         if original not in observed.ready and observed.ready & set(observed.split_names_in_rules):
             return Wait(f"the Service {original} has a ready endpoint", is_condition=True)
-        # | any | requests go to a split | send all requests to the Service, with the record |
+        # | any | requests go to a split | send them to the Service, mark the record as restoring |
         rules_with_weight_0 = rules.without_split(
             route.rules, original, route.namespace, observed.split_names, route.record,
             retained=observed.services)
         return update_rules(route, record, rules_with_weight_0, names)
-    # | any | a Gateway has not observed the rules | wait, at most `timeout` |
+    # | any | the rules name a split, and a Gateway has not observed them | wait |
     if not route.is_current:
         return GATEWAYS_CURRENT
-    # | any | requests in progress may use the old rules | wait |
+    # | any | the rules name a split, and requests in progress may use older rules | wait 5 s |
     if not observed.is_drained:
         return DRAIN
-    # | any | the rules name a Service of a split | restore the rules |
+    # | any | the rules still name a Service of a split | restore the rules without the split |
     restored_rules = rules.without_split(route.rules, original, route.namespace,
                                          observed.split_names, route.record)
     write = patch_route(route, record, restored_rules)
@@ -329,24 +334,24 @@ def _remove_split(observed: Observed) -> Decision | None:
     if observed.split_names_in_rules:
         return _restore_rules(observed)
     if not services:
-        # | any | no Service of a split exists | remove the record |
+        # | splitting, restoring | no Service of a split exists | remove the record from the route |
         if record is None:
             return None
         return Step(Action.RESTORE, route.name, patch_route(route, None),
                     before=f"split of {record.service}")
-    # | none, splitting | the rules name no Service of a split | set the record to restoring |
+    # | none, splitting | a Service of a split exists | write the record as restoring |
     if record is None or not record.is_restoring:
         last_record = record or Record(min(observed.originals.values()), route.resource_version)
         return Step(Action.ANNOTATE, route.name,
                     patch_route(route, dataclasses.replace(last_record, is_restoring=True)),
                     after="restoring")
-    # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
+    # | restoring | a Gateway has not observed the rules | wait |
     if not route.is_current:
         return GATEWAYS_CURRENT
-    # | restoring | requests in progress may use the old rules | wait |
+    # | restoring | requests in progress may use older rules | wait 5 s |
     if not observed.is_drained:
         return DRAIN
-    # | restoring | the Service of a version exists | delete the Service |
+    # | restoring | a Service of a split exists | delete this Service |
     service = services[min(services)]
     if service.is_deleting:
         return Wait(f"the Service {service.name} is gone", is_condition=True)
@@ -360,7 +365,7 @@ def restore(observed: Observed) -> Decision:
     route, controller = observed.route, observed.controller
     if decision := _remove_split(observed):
         return decision
-    # | none | the annotation of the controller names the route | remove it |
+    # | none | the controller's annotation names the route | remove the route from the annotation |
     if controller and observed.is_route_named_by_controller:
         return forget_route(controller, route.full_name)
     return Done(f"{route.name} has no traffic split")

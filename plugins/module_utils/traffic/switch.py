@@ -11,8 +11,12 @@ Any user with annotate permission can forge the record, or name any Service in t
 controller. So the selector in the record is never written to the Service, and an update changes
 only a Service that selects pods of the controller.
 
-Comments `| record | condition | step |` are rows of the tables in docs/how-to/blue-green.md (a test
-compares both). In follow(), the first column is the goal.
+Comments `| record of the split | condition | step |` are rows of the tables in
+docs/how-to/blue-green.md, which defines their words (a test compares both). The first row that
+applies decides. The record is none if it is missing or invalid. A write is needed if the selector
+lacks the requested version, or if there is no valid record. A wait ends with an error after
+`timeout`. In follow(), the first column is the required state (Goal), and "restore the Service"
+means the next step of _restore().
 """
 
 from __future__ import annotations
@@ -43,8 +47,9 @@ ENDPOINTS_CURRENT = Wait("the EndpointSlices have the pods that the Service sele
 
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
-    # | any | a role acts before an update, and an update is in progress | done |
-    # | any | a role acts before an update, and nothing has to be updated | done |
+    # | record of the split | condition | step |
+    # | any | a role prepares an update, and an update is already in progress | done |
+    # | any | a role prepares an update, and nothing has to be updated | done |
     if is_skipped(request, observed):
         return end_of_skipped_task(request, observed)
     service = observed.service
@@ -59,14 +64,14 @@ def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> No
     common_selector = without_version(service.selector, request.label_key)
     if service.is_deleting:
         raise RolloutError("the Service is being deleted", where=where)
-    # | any | the Service does not select the old and the new pods | error |
+    # | any | without the version label, the selector does not select old and new pods | error |
     if not (common_selector and versions
             and all(common_selector.items() <= labels.items() for labels in versions.labels)):
         raise RolloutError(
             f"the Service does not select the old and new pods of {request.name}", where=where,
             why=f"its selector is {pairs(service.selector) or 'empty'}",
             next_command=f"{request.kubectl} get service -o wide")
-    # | none | the selector has the label of a version | error |
+    # | none | the selector has a version label, and no annotation proves a split | error |
     if common_selector != service.selector and not _is_split(request, observed, service):
         raise RolloutError(f"the Service {service.name} selects one version only", where=where,
                            why=f"its selector is {pairs(service.selector)}",
@@ -78,23 +83,23 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
     version = versions.new if request.share.new else versions.old
     selector = {**without_version(service.selector, request.label_key), versions.key: version}
     _refuse(request, observed, service)
-    # | any | the annotation of the controller does not name the Service | annotate the controller |
+    # | any | the controller's annotation lacks the Service | add the Service to the annotation |
     if observed.controller and not observed.is_route_named_by_controller:
         return annotate(request, observed.route, observed.controller)
-    # | any | an old pod lacks the label of its version | label the pod |
+    # | any | an old pod lacks the version label | add the label to the pod |
     if versions.unlabeled:
         return label(versions)
     if selector != service.selector or not _has_record(service):
-        # | any | a ready pod of the Service has another version | error |
+        # | any | a write is needed, and the Service has a ready pod of neither version | error |
         _refuse_others(request, observed, versions)
-        # | any | no pod of the version is ready | wait, at most `timeout` |
+        # | any | a write is needed, and no pod of the requested version is ready | wait |
         if not _ready_uids(observed, selector):
             return Wait(f"a pod with the label {versions.key}={version} is ready",
                         is_condition=True)
-        # | any | the Service does not select the version, or has no record | write both |
+        # | any | the selector lacks the requested version, or there is no record | write both |
         return _select(request, observed, service, selector)
-    # | any | the EndpointSlices do not have the pods of the version | wait, at most `timeout` |
-    # | any | else | done |
+    # | any | the EndpointSlices lack a ready selected pod, or have another pod | wait |
+    # | any | the EndpointSlices have all ready selected pods, and no other pod | done |
     done = Done(f"{request.share} of the requests for {service.name} go to the new pods of "
                 f"{request.name}")
     return _after_endpoints(observed, service, done)
@@ -131,20 +136,21 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     if service is None:
         return Done(f"{observed.route.name} has no traffic split")
     common_selector = without_version(service.selector, request.label_key)
-    # | any | the selector has the label of a version | remove the label and the record |
-    # | any | the Service has a record | remove the record |
+    # | record of the split | condition | step |
+    # | any | a split has added a version label to the selector | remove the label and the record |
+    # | any | the Service still has a record, even an invalid one | remove the record |
     if (is_split := _is_split(request, observed, service)) or (
             TRAFFIC_SELECTOR in service.annotations):
         restored_selector = common_selector if is_split else dict(service.selector)
         write = _patch(observed, service, None, restored_selector)
         return Step(Action.RESTORE, service.name, write,
                     before=dict(service.selector), after=restored_selector)
-    # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
-    # | any | the annotation of the controller names the Service | remove it |
+    # | any | the controller names the Service, and the EndpointSlices are not up to date | wait |
+    # | any | the controller's annotation names the Service | remove this entry |
     if controller and observed.is_route_named_by_controller:
         return _after_endpoints(observed, service,
                                 forget_route(controller, observed.route.full_name))
-    # | any | else | done |
+    # | any | nothing of a split remains | done |
     return Done(f"{service.name} has no traffic split")
 
 
@@ -153,33 +159,34 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
 def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     service, versions = observed.service, observed.versions
-    # | any | the Service does not exist, or selects other pods | remove it from the annotation |
+    # | required state | condition | step |
+    # | any | the Service is missing, or selects other pods only | remove it from the annotation |
     if service is None or not selects_controller_pods(request, observed):
         if observed.controller and observed.is_route_named_by_controller:
             return forget_route(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
     selected_version = _selected_version(request, service)
-    # | any | the selector has the label of a version, and the Service has no record | error |
+    # | any | the selector has a version label, but the Service has no valid record | error |
     if selected_version and not _has_record(service):
         raise RolloutError(
             f"the Service {service.name} selects one version only, and has no valid record",
             where=observed.route.where, why=f"another client has changed the annotation "
             f"{TRAFFIC_SELECTOR}, or the selector",
             next_command=("to let the Service select all pods:", request.restore_command))
-    # | restored, or all requests for the new pods | the Service selects the new pods | done |
+    # | restored, or all requests for the new pods | only the new pods are selected | done |
     if goal is Goal.SWITCHED and versions and selected_version == versions.new:
         message = f"all requests of {service.name} go to the new pods of {request.name}"
         return _after_endpoints(observed, service, Done(message))
     if goal is Goal.OLD_ONLY and selected_version and versions:
         selector = {**service.selector, versions.key: versions.old}
         if _ready_uids(observed, selector):
-            # | no requests for the new pods | an old pod is ready | select the old pods |
+            # | no requests for the new pods | a ready old pod is unselected | select the old pods |
             if selector != service.selector:
                 return _select(request, observed, service, selector)
-            # | no requests for the new pods | the Service selects the old pods | done |
+            # | no requests for the new pods | only old pods are selected, and one is ready | done |
             message = f"no requests of {service.name} go to the new pods of {request.name}"
             return _after_endpoints(observed, service, Done(message))
-    # | any | else | as restored |
+    # | any | any other case | restore the Service |
     return _restore(request, observed)
 
 

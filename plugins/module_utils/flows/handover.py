@@ -11,7 +11,8 @@ lag behind the other. The controller manager could then replace pods that the su
 miss pods that the primary has gained. To prevent both, the two templates are *closed* first: they
 name a nonexistent priority class, so the API server rejects their pods.
 
-Comments of the form `| ... |` are the rows of the table in docs/concepts/handover.md.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/handover.md. The cells
+are: state of the primary, state of the successor, condition, step.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def is_closed(controller: Controller) -> bool:
 def rename(request: Request, primary: Controller, successor: Controller,
            desired_size: int) -> Step:
     """Return the step that gives the primary a closed copy of the successor's template."""
-    # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
+    # | 0 pods | all pods | no `next_name` | rename: copy the successor's template, closed |
     label = deployment_label(request, successor)
     label_operations = [put(f"/metadata/labels/{escape_key(request.label_key)}", label)]
     if not primary.labels:
@@ -116,7 +117,7 @@ def rename(request: Request, primary: Controller, successor: Controller,
 
 def recreate(request: Request, successor: Controller, desired_size: int) -> Step:
     """Return the step that recreates a deleted primary as rename() would leave it."""
-    # | deleted | all pods | another client deleted the primary | create: as after the rename |
+    # | deleted | any | another client deleted the primary | create: as a rename would leave it |
     label = deployment_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
@@ -157,7 +158,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
     # The primary is closed first, so if it is open, another client has annotated or opened it.
-    # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
+    # | open | open | the primary has the takeover annotation | annotate: remove this annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
@@ -170,24 +171,24 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
     if is_empty_and_deleting and not is_closed(primary):
         return wait_for_deletion(successor)
-    # | open | any | another client replaced the primary | undo the handover, as below |
+    # | open | closed | another client replaced the primary | undo the handover (see below) |
     if not is_closed(primary):
         return _return_pods(request, observed, primary, successor, takeover)
-    # | closed | any | the annotation was removed, or another image was applied | restore |
+    # | closed | any | its annotation was removed or its image changed | restore: write both |
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
-    # | closed | any | another client scaled the primary down | restore the size |
+    # | closed | any | another client scaled the primary down | restore: scale it up again |
     # A closed primary creates no pods, so it can have at most its own and the successor's.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
-    # | closed | open | | annotate: close the successor, copy the takeover annotation |
+    # | closed | open | | annotate: close the successor, copy the takeover annotation to it |
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
-    # | closed | closed | the controller manager has not observed both | wait |
+    # | closed | closed | the controller manager has not observed both changes | wait |
     if decision := reparent(observed.pods, successor, primary):
         return decision
-    # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
+    # | closed | being deleted, no pods | all living pods have moved | restore: open the primary |
     # A terminating successor neither creates nor adopts pods.
     if is_empty_and_deleting and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
@@ -199,7 +200,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
 def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
     """Return reparent_step(), or a Wait while a status is outdated or `pods` is None."""
-    # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
+    # | closed | closed | the successor has pods | hand over: reparent each to the primary |
     if not (source.is_observed and target.is_observed):
         return Wait(f"the controller manager observes {target.name} and {source.name}",
                     is_condition=True)
@@ -224,7 +225,7 @@ def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, targ
 
 def delete_empty(controller: Controller) -> Decision:
     """Return the step that deletes a controller, or a Wait while its status counts pods."""
-    # | closed | closed | the successor has no pods, also by its status | delete it |
+    # | closed | closed | the successor has no pods, its status counts none | delete the successor |
     if controller.is_deleting:
         return wait_for_deletion(controller)
     if controller.current:
@@ -300,17 +301,17 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
-    # | open | closed | the successor's status counts more pods than exist | wait |
+    # | open | closed | the successor's status counts more pods than it has | wait |
     # After the pods have returned, an outdated count would look correct.
     if sum(pod.owner_uid == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
-    # | open | closed | the primary has pods of the successor's template | hand over: back |
+    # | open | closed | the primary has pods of the successor's template | hand over: return them |
     label = deployment_label(request, successor)
     successor_pods = tuple(pod for pod in observed.pods
                            if pod.labels.get(request.label_key) == label)
     if step := reparent_step(successor_pods, primary.uid, primary.name, successor):
         return step
-    # | open | closed | the successor has its pods | restore: open it, remove the annotation |
+    # | open | closed | the successor has its pods back | restore: open it, remove its annotation |
     if not may_open(successor, primary.uid, tuple(pod for pod in successor_pods if pod.owner_uid)):
         return Wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}")
     if _exceeds_surge(request, observed, successor):
@@ -331,12 +332,12 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
     if not primary.is_settled:
-        # | closed | deleted | pods await the garbage collector | hand over: to the primary |
+        # | closed | deleted | pods still name the successor | hand over: reparent to the primary |
         step = None if is_open else reparent_step(
             observed.pods or (), takeover["uid"], takeover["next"], primary)
         if step and primary.is_observed:
             return step
-        # | closed | deleted | the primary has all living pods | restore: open it |
+        # | closed | deleted | the primary has all living pods | restore: open the primary |
         if not is_open and may_open(primary, takeover["uid"], observed.pods):
             if _exceeds_surge(request, observed, primary):
                 return wait(f"{primary.name} {primary.available}/{primary.replicas} available "
@@ -345,7 +346,7 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
                         before="closed template", after="template")
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available after the "
                     "handover")
-    # | any | deleted | all pods are available | annotate: open it, remove the annotations |
+    # | any | deleted | all pods are available | annotate: remove annotations, open the primary |
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
     # Another client may have edited the template during the handover.

@@ -10,13 +10,15 @@ a rollback to `previous`.
 
 | update in progress | last update | decision |
 |---|---|---|
-| begun by the same request | | resume, to the revision chosen at the beginning |
-| begun by another request | | roll back, as without to_revision |
-| no | by the same request, and the template is unchanged since | done, unchanged |
-| no | rolled back, and the template is unchanged since | done, unchanged |
-| no | any other, or by the same request and rolled back | roll back to the newest other template |
+| begun by the same request | any | resume it, to the revision that was chosen when it began |
+| begun by another request | any | roll it back, as `state: rolled_back` without `to_revision` |
+| none | by the same request, and the template is unchanged since | done, unchanged |
+| none | by another request, rolled back, and the template is unchanged since | done, unchanged |
+| none | any other | roll back to the newest revision with another template |
 
-If the revision number has changed since the last update, the record is ignored.
+The last row includes an update by the same request that was rolled back.
+
+If the number of the current revision has changed since the last update, the record is ignored.
 """
 
 from __future__ import annotations

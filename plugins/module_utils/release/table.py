@@ -172,20 +172,22 @@ class Row(t.NamedTuple):
     turn: t.Callable[[Release], Turn]
 
 
-REFUSED = Row("the request has an error", "fail: nothing has been changed",
+REFUSED = Row("the request has an error", "fail; nothing has been changed",
               lambda release: release.ending.is_refused and release.has_handled_artifacts,
               lambda _release: Turn("fail", "Fail with the reason", "end"))
-ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the next job",
+ARTIFACTS = Row("the run has ended, and it is a job of a workflow",
+                "pass the artifacts to the next job",
                 lambda release: not release.has_handled_artifacts,
                 lambda _release: Turn("pass_artifacts", "Pass the outcome to the workflow",
                                       "artifacts"))
-REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
+REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, and the run is a job of "
+                                              "a workflow",
                                          holds=lambda release: release.ending.is_refused
                                          and not release.has_handled_artifacts)
 #: These rows come before the stages, so that no stage begins after a failure.
 FAILED = [
-    Row("a failure, and the failure hook has more files",
-        "run the next file; if a file fails, run no more",
+    Row("a failure, and the failure hook has files that have not run",
+        "run the next file; after a file of this hook has failed, run no more",
         lambda release: release.has_failed and release.next_failure_file,
         lambda release: _run("failure", release.next_failure_file, release)),
 ]
@@ -193,13 +195,13 @@ END = [
     Row("the run has ended, and a report is requested", "write the report",
         lambda release: not release.has_handled_report and release.request.role == "image_bump",
         lambda _release: Turn("report", "Write the report", "report")),
-    Row("the report could not be written", "warn; the outcome is the same",
+    Row("the report could not be written", "warn; the outcome of the run stays the same",
         lambda release: release.needs_report_warning, _warn_of_missing_report),
     ARTIFACTS,
-    Row("a failure, and nothing else to do", "fail with the message of the failure",
+    Row("a failure, and nothing else is left to do", "fail with the message of the failure",
         lambda release: release.has_failed,
         lambda _release: Turn("fail", "Fail with the reason", "end")),
-    Row("no failure, and nothing else to do", "succeed", lambda _release: True,
+    Row("no failure, and nothing else is left to do", "succeed", lambda _release: True,
         lambda release: Turn("succeed",
                              release.ending.message.partition("\n")[0] or "Nothing to do", "end")),
 ]
@@ -228,58 +230,63 @@ IMAGE_BUMP = [
         lambda release: _look("look", "Check whether another client has resumed the update",
                               release, names=release.names_unless_single(
                                   release.ending.rollback_scope.names_to_roll_back))),
-    Row("an update or split has failed, no update is in progress, and the requests may still be "
-        "held",
+    Row("an update or split has failed, no update is in progress, and the old pods may still get "
+        "all requests",
         "restore the route",
         lambda release: release.split.needs_restoration_after_failure, _undo_hold),
     *FAILED,
     *_unless_failed(
-        Row("check mode, and the stages are not shown",
-            "show the stages: check mode creates no pods to check",
+        Row("check mode, and the stages have not been shown",
+            "show the stages; check mode creates no pods, so no stage can be checked",
             lambda release: release.request.check_mode and release.request.stages != [COMPLETE]
             and not release.history.with_purpose("plan"), _show_stages),
-        Row("the before hook has more files", "run the next file",
+        Row("the before hook has files that have not run", "run the next file",
             lambda release: release.next_before_file,
             lambda release: _run("before", release.next_before_file, release)),
-        Row("paused at a stage with a share of the requests, and the share is not set",
-            "set the share, unless a repeated run has more new pods than the stage, or has removed "
-            "old pods that `keep_old` keeps",
+        Row("paused at a stage with a share of the requests, and this share has not been set",
+            "set the share, unless a repeated run finds more new pods than the stage has, or "
+            "fewer old pods than `keep_old` keeps",
             lambda release: release.split.needs_share, _split),
-        Row("paused at a stage, and analyses are requested",
-            "analyze each controller in progress, until one fails",
+        Row("paused at a stage, and the requested analyses have not run there",
+            "run the analyses of each controller in progress, until an analysis fails",
             lambda release: release.is_paused_for_checks and release.request.analyses
             and not release.has_analyzed, _analyze),
-        Row("paused at a stage with more check files, and the new pods are not listed",
+        Row("paused at a stage, check files have not run there, and the new pods have not been "
+            "listed",
             "list the new pods",
             lambda release: release.is_paused_for_checks and release.next_check_file
             and not release.has_listed_pods,
             lambda release: list_pods(release.request, release.history.stage)),
-        Row("paused at a stage with more check files", "run the next file",
+        Row("paused at a stage, and check files have not run there", "run the next file",
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),
-        Row("the requests are split, the stage has passed, and the next stage has no share or the "
-            "update ends without `keep_old`",
+        Row("the requests are split, the stage has passed, and next comes a stage without a "
+            "share, or the update to the end without `keep_old`",
             "restore the route, before further pods are updated",
             lambda release: release.split.needs_restoration, _restore_route),
-        Row("the next stage has a share of the requests, and the requests follow the pods",
-            "hold the requests for the old pods, unless a repeated run has more new pods",
+        Row("the next stage has a share of the requests, and the requests are not split",
+            "send all requests to the old pods, unless a repeated run finds more new pods than "
+            "the stage before has, or fewer old pods than `keep_old` keeps",
             lambda release: release.split.needs_hold, _hold),
-        Row("a stage remains, and no update has begun or the stage before has passed",
-            "update to the stage, and pause there",
+        Row("a stage remains, and it is the first, or the stage before it has passed",
+            "update to this stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
-        Row("all stages have passed, and the last one is 100%", "update to the end",
+        Row("all stages have passed, and the last one is 100%, or in check mode",
+            "update to the end",
             lambda release: release.is_finishing, _update_to_end),
-        Row("paused before 100%, and an approval is requested",
+        Row("paused before 100%, an approval is requested, and the user was not yet shown how to "
+            "approve",
             "show how to resume, how to roll back, and the deadline",
             lambda release: release.needs_approval and not release.has_shown_how_to_approve,
             _show_how_to_approve),
         Row("paused before 100%, and the user was shown how to approve",
             "wait until the update is resumed or rolled back, or the deadline has passed",
             lambda release: release.needs_approval, _wait_for_approval),
-        Row("approved", "update to the end, after the task of the approving client",
+        Row("the user has approved the update",
+            "update to the end, once the task of the approving client has ended",
             lambda release: release.approval and release.history.events[-1] is release.approval,
             _update_to_end),
-        Row("the update has ended or is left paused, and the after hook has more files",
+        Row("the update has ended or stays paused, and the after hook has files that have not run",
             "run the next file",
             lambda release: release.next_after_file,
             lambda release: _run("after", release.next_after_file, release)),
@@ -290,15 +297,16 @@ IMAGE_BUMP = [
 ROLLBACK = [
     REFUSED_IN_WORKFLOW,
     REFUSED,
-    Row("a group of controllers with the same images remains, and another group has failed",
-        "update the group: a failed group does not stop the others",
+    Row("a group of controllers with the same images was updated or has failed, and another group "
+        "remains",
+        "update the next group; a failed group does not stop the others",
         lambda release: release.next_group and release.history.updates, _update_to_images),
     *FAILED,
     *_unless_failed(
-        Row("the before hook has more files", "run the next file",
+        Row("the before hook has files that have not run", "run the next file",
             lambda release: release.next_before_file,
             lambda release: _run("before", release.next_before_file, release)),
-        Row("an image is requested, and the updates in progress are unknown",
+        Row("an image is requested, and the updates in progress have not been listed",
             "list the updates in progress",
             lambda release: release.request.groups and not release.history.with_purpose("look"),
             lambda release: _look("look", "List the updates in progress", release)),
@@ -312,7 +320,7 @@ ROLLBACK = [
             lambda release: _roll_back(
                 release, release.names_unless_single(release.names_to_abort))),
         Row("an image is requested, in check mode, and updates in progress lead to another image",
-            "plan nothing more: without the abort, the module refuses a second update",
+            "show that an update follows; check mode aborts nothing, so the module would refuse it",
             lambda release: release.request.check_mode and release.names_to_abort
             and not release.history.with_purpose("plan"),
             lambda release: Turn("show", "Show the remaining update", "plan",
@@ -321,7 +329,8 @@ ROLLBACK = [
             "update to the image, one group of controllers with the same images after another",
             lambda release: release.next_group and not release.history.with_purpose("plan"),
             _update_to_images),
-        Row("the rollback has ended, and the after hook has more files", "run the next file",
+        Row("the rollback has ended, and the after hook has files that have not run",
+            "run the next file",
             lambda release: release.next_after_file,
             lambda release: _run("after", release.next_after_file, release)),
     ),

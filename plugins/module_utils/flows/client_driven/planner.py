@@ -4,7 +4,8 @@
 
 """The state table of a client-driven update: the next step for an observation.
 
-Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md. In the
+cells of primary and successor, `yes` means that the controller exists, and `-` that it does not.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _forward(request: Request, observed: ClientDrivenObserved) -> Decision:
         if successor is None:
             raise NoSuchController(f"there is no such {request.kind}", where=request.where)
         return _without_primary(request, observed, successor)
-    # | yes | - | the handover has begun | finish the handover |
+    # | yes | yes or - | the handover has begun | finish the handover |
     if handover.is_under_way(observed):
         return handover.finish(request, observed, primary)
     if successor is None:
@@ -104,13 +105,13 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
                      successor: Controller) -> Decision:
     if successor.partner == request.name and not successor.is_deleting:
         refusals.refuse_another_request(request, observed, successor)
-        # | - | yes | a successor of the primary, no `next_name` | create the primary, handover |
+        # | - | yes | update in progress, no `next_name` | recreate the primary for the handover |
         if request.next_name is None:
             desired = size.final_size(request, observed, successor)
             return handover.recreate(request, successor, desired)
-        # | - | yes | a successor of the primary, `next_name` | scale up, remove the annotations |
+        # | - | yes | update in progress, `next_name` | scale it up, then remove its annotations |
         return _finish_successor(request, observed, successor)
-    # | - | yes | `next_name`, the desired template, no annotations | done: the update has ended |
+    # | - | yes | no update in progress, `next_name`, desired template | done: already updated |
     if request.next_name and not successor.is_updating and successor.name == request.next_name:
         if evidence.match(request, observed).is_result:
             return Done(f"{successor.name} already has the desired template, and {request.name} no "
@@ -125,19 +126,19 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
 
 def _without_successor(request: Request, observed: ClientDrivenObserved,
                        primary: Controller) -> Decision:
-    # | yes | - | the primary has the desired template | done; stale annotations are removed |
+    # | yes | - | the primary has the desired template | scale up, remove stale annotations; done |
     if evidence.match(request, observed).is_result:
         was_rolling_back = primary.last_rollout.get("outcome") == "rolling back"
         outcome = "rolled_back" if was_rolling_back else None
         return (_restore_primary(request, observed, primary, outcome)
                 or Done(f"{primary.name} already has the desired template"))
-    # | yes | - | any other | annotate the primary, create the successor with 0 replicas |
+    # | yes | - | the primary has another template | annotate it, create a successor of size 0 |
     return _begin(request, observed, primary)
 
 
 def _with_both(request: Request, observed: ClientDrivenObserved, primary: Controller,
                successor: Controller) -> Decision:
-    # | yes | yes | uid or partner name does not match | error: not this update's successor |
+    # | yes | yes | owner, annotations or selector mismatch | error: not this update's successor |
     refusals.refuse_mismatch(request, primary, successor)
     # | yes | yes | the successor is being deleted | wait |
     if successor.is_deleting:
@@ -149,24 +150,24 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     target = max(pause_at(request, desired), successor.replicas)
     # Remove the annotation of a pause at any other number of pods than the target.
     paused = primary.paused if primary.paused == target else None
-    # | yes | yes | annotations are missing | annotate the primary, then the successor |
+    # | yes | yes | annotations are missing or outdated | annotate the primary, then the successor |
     if step := _annotate(observed, primary, successor, desired, is_forward=True, paused=paused):
         return step
-    # | yes | yes | the sizes are not reached | scale one of them, or wait |
+    # | yes | yes | a controller has not reached its size | scale a controller, or wait |
     shrinking_target = desired if request.keeps_old else desired - target
     if decision := _scale(request, observed, growing=successor, shrinking=primary, desired=desired,
                           target=target, shrinking_target=shrinking_target):
         return decision
-    # | yes | yes | `pause_at` is reached | annotate the primary: paused; done |
+    # | yes | yes | `pause_at` is reached | annotate the primary as paused; done |
     if request.pause_at and desired:
         return _pause(primary, successor, target, desired)
-    # | yes (0) | yes (all available) | the primary's template is not in the history | store it |
+    # | yes (0 pods) | yes (all available) | the history is outdated | store or delete a revision |
     if step := history.history_step(request, observed, primary, successor):
         return step
-    # | yes (0) | yes (all available) | no `next_name` | handover |
+    # | yes (0 pods) | yes (all available) | no `next_name` | begin the handover |
     if request.next_name is None:
         return handover.rename(request, primary, successor, desired)
-    # | yes (0) | yes (all available) | `next_name` | delete the primary |
+    # | yes (0 pods) | yes (all available) | `next_name` | delete the primary |
     return _delete(primary)
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play thousands of histories in a minute, on the cluster model that check mode uses."""
+"""Play thousands of random histories per minute, on the cluster model that check mode uses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class PodCountingCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken_images = frozenset({BROKEN})
-            # Pod names contain this counter. Check mode's copy starts at 0: its names must differ.
+            # Pod names contain this counter. Start high, so that they differ from the pod names in
+            # check mode's copy, which starts at 0.
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)

@@ -96,7 +96,7 @@ class Popen(subprocess.Popen):
         return (0, 0) if status is None else (self.pid, status)
 
     def _receive(self, wait_flags):
-        """Return the wait status, or None with WNOHANG while the process runs."""
+        """Return the wait status. With WNOHANG, return None while the process still runs."""
         flags = socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else 0
         try:
             status = int(self._connection.recv(64, flags) or signal.SIGKILL)
@@ -123,7 +123,7 @@ def run(command, *, capture_output=False, timeout=None, check=False, **options):
 
 
 def _is_served(args, environment: t.Mapping[str, str]) -> bool:
-    """Return whether the command is a program of MODULES in the folder of this Python."""
+    """Return whether the command is in MODULES and installed in the same folder as this Python."""
     if isinstance(args, str) or args[0] not in MODULES:
         return False
     program = shutil.which(args[0], path=environment.get("PATH", ""))
@@ -152,9 +152,9 @@ def _socket_path() -> str:
 
 
 def serve(folder: str) -> None:
-    """Answer requests until the end of standard input, then remove the folder."""
+    """Answer requests on the socket. When standard input ends, remove the folder and return."""
     for name in IMPORTED_MODULES:
-        with contextlib.suppress(ImportError):  # in another version of Ansible
+        with contextlib.suppress(ImportError):  # not in every version of Ansible
             importlib.import_module(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(os.path.join(folder, SOCKET))

@@ -46,7 +46,7 @@ class Namespace:
                  admission_plugins: t.Collection[str] = ADMISSION_PLUGINS) -> None:
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
-        # The hook would read the environment while pytest changes it in another thread (KeyError).
+        # This hook reads os.environ: a KeyError while pytest changes it in another thread.
         self.client.configuration.refresh_api_key_hook = None
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
@@ -242,7 +242,7 @@ class Namespace:
                   {"propagationPolicy": "Background"})
 
     def replica_sets(self) -> list[Json]:
-        """Return the ReplicaSets, oldest first."""
+        """Return the ReplicaSets in the order of their revisions."""
         items = self.call("GET", self.apps_path("replicasets"))["items"]
         return sorted(items,
                       key=lambda item: int(
@@ -377,7 +377,7 @@ class Namespace:
              **params: t.Any) -> Json:
         """Run a task in this process. Return its result, with the number of requests by verb.
 
-        fault: changes the gateway before the task (see writes.py).
+        fault: called before the task; makes the gateway inject a fault (see writes.py).
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),

@@ -303,7 +303,9 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """A Deployment is not annotated yet at the kill: only the autoscaler shows the update."""
+    """When the task is killed, a Deployment has no annotation yet: only the annotation of the
+    autoscaler shows that an update has begun.
+    """
     if kind == "Deployment":
         namespace.make_deployment(2)
     else:
@@ -378,8 +380,8 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 @pytest.mark.full
 def test_active_autoscaler_scales_both_versions_to_the_maximum_with_keep_old(
         namespace, deployment, metrics):
-    """Each version gets the size that the autoscaler computes from the pods of both. If each pod
-    uses more than half of the target even without a load, the size grows to the maximum.
+    """The autoscaler computes one size from the pods of both versions, and each version gets that
+    size. So the size grows to the maximum if an idle pod uses more than half of the target.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")

@@ -197,7 +197,7 @@ def clone(tmp_path):
 @pytest.mark.full
 def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_environment,
                                                                  clone):
-    """The tier `kind` runs this test too.
+    """The tier `kind` of tests/run.py also runs this test, on a kind cluster.
 
     `pip install` downloads nothing: the packages are already installed.
     """

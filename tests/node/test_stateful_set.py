@@ -63,7 +63,7 @@ def foo_namespace(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return the versions stored in each pod's volume, one for each start, by pod name."""
+    """Return the versions in each pod's volume, by pod name. Each start of a pod appends one."""
     versions = {}
     for pod in namespace.pods():
         connection = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)

@@ -43,7 +43,10 @@ def new_client_certificate(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
 
 
 def _paths(cluster: Cluster) -> tuple[Path, Path]:
-    """Return the paths of the CA certificate (as in tests/cluster/components.py) and of its key."""
+    """Return the paths of the CA certificate and of its key.
+
+    The first must be the same path as in tests/cluster/components.py.
+    """
     certificate = Path(cluster.kubeconfig).with_name("client-authority.crt")
     return certificate, certificate.with_suffix(".key")
 

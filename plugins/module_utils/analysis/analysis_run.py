@@ -38,7 +38,7 @@ class Sources(t.NamedTuple):
     """Functions that provide readings. Each may raise RolloutError."""
 
     query: t.Callable[[str], Reading]
-    #: Returns the value of the metric, and the number of lines, in the logs of the named pods.
+    #: Reads the logs of the named pods; returns the metric's value and the number of lines.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
@@ -107,7 +107,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
         reading = sources.query(queries.fill_placeholders(query, placeholder_values[group]))
-        _raise_if_stopped(stop, subject)  # a stop ends the retries, so there may be no value
+        _raise_if_stopped(stop, subject)  # query() may have given up without a value
         return reading
 
     measures_old = bool(subject.old) and metric.applies_to_old_pods
@@ -126,7 +126,7 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
         _raise_if_stopped(stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _raise_if_stopped(stop, subject)  # a stop ends the retries, so there may be no value
+        _raise_if_stopped(stop, subject)  # read_logs() may have given up without a value
     (new, new_lines), (old, old_lines) = readings
     return Readings(new, old, new_lines, old_lines)
 

@@ -19,9 +19,9 @@ from .http import PAGE_SIZE, Http
 from .refused import Refused
 from .watch import Watch
 
-#: Seconds without an event until a new list, since a connection can be dead without an error.
+#: After this many seconds without an event, list again: a dead connection may show no error.
 MAX_SILENCE = 10
-#: Maximum share of the time that is spent on these lists.
+#: Spend at most this share of the time on these lists.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -88,8 +88,8 @@ class Store(t.Generic[Value]):
     def put(self, item: Json) -> bool:
         """Store an object unless the stored version is newer; return whether the store changed.
 
-        Compares resourceVersions as numbers, because a response may arrive before or after the
-        event of its write. Since Kubernetes 1.35, the API guarantees that these numbers are in
+        Compares resourceVersions as numbers, because the response to a write may arrive before or
+        after its watch event. Since Kubernetes 1.35, the API guarantees that these numbers are in
         order.
         """
         with self._lock:
@@ -185,7 +185,7 @@ class Informer(t.Generic[Value]):
                  index_value_of: t.Callable[[Value], str | None] = lambda stored: None) -> None:
         """Initialize an empty informer, without a request.
 
-        convert: returns None for an object that is not stored.
+        convert: returns None for an object that must not be stored.
         is_watched: if False, list the objects every LIST_PERIOD seconds.
         has_all_pages: if False, store only the first page.
         """
@@ -193,12 +193,12 @@ class Informer(t.Generic[Value]):
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
         self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history,
                            index_value_of=index_value_of)
-        #: Held during lists and events, but not for responses to writes.
+        #: Held while listing objects or applying events, but not while storing a write's response.
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
         self.refusal: Refused | None = None
         self._was_listed, self._is_partial = False, False
-        #: By time.monotonic().
+        #: Times from time.monotonic().
         self._listed_at = self._event_at = float("-inf")
         self._list_duration = 0.0
 
@@ -216,7 +216,7 @@ class Informer(t.Generic[Value]):
     def update(self, seconds: float = 0) -> list[Json] | None:
         """Process the events of the watch; wait up to `seconds` for the first event.
 
-        Returns the changed objects, or None if any object may have changed.
+        Returns the changed objects, or None if it is unknown which objects have changed.
         Raises Refused, RolloutError.
         """
         with self._update_lock:
@@ -266,7 +266,7 @@ class Informer(t.Generic[Value]):
     def _list_and_watch(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        The watch has missed such a change: its connection may be dead, so open a new watch.
+        If it does, the watch has missed the change and may be dead: open a new watch.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):

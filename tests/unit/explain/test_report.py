@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Report a rollout in the result of the task, in the info module, and in progress lines."""
+"""Test what a task's result, the info module and the progress lines report about a rollout."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_resume_command_continues_the_update():
 
 @pytest.mark.parametrize("start, end, before, after", [
     ([rc()], [rc(image="myimage:v2")], "myimage:v1", "myimage:v2"),
-    # Only an annotation has the images before the update, and any client may forge an annotation.
+    # Only an annotation names the old images. Any client can forge it, so omit them.
     (items_in_handover(), [rc(image="myimage:v2")], "", "myimage:v2"),
     ([rc()], [rc("bar", image="myimage:v2")], "myimage:v1", "myimage:v2"),
     ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),

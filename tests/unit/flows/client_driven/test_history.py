@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Store each template once, before its replacement, even if a task is killed. Roll back to it."""
+"""Test that each replaced template is stored once, even after a kill, and can be restored."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_templates_beyond_the_limit_are_deleted(limit, monkeypatch):
                               "rollback with next_name"])
 @pytest.mark.parametrize("dies_after_write", [False, True])
 def test_history_is_the_same_after_a_kill_at_any_write(params, dies_after_write, monkeypatch):
-    """A limit of 1 deletes a revision during the update, but never the target of the rollback."""
+    """With a limit of 1, the update deletes a revision; the rollback must keep the one it needs."""
     monkeypatch.setattr(history, "LIMIT", 1)
 
     def updated_world():
@@ -252,7 +252,7 @@ def test_unfinished_update_is_rolled_back_before_a_rollback_to_a_revision():
 
     result = world.run_task(**rollback_to(1))
 
-    # The last five steps are the handover of the rollback, which also deletes a successor.
+    # Leave out the last five steps: the handover of the rollback also deletes a successor.
     assert "delete" in [step["action"] for step in result["steps"][:-5]]
     assert world.images() == {"foo": "myimage:v1"}
     assert world.history() == [(3, "myimage:v1"), (2, "myimage:v2")]

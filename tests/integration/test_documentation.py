@@ -222,7 +222,7 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
 
 
 @pytest.mark.full
-def test_commands_of_the_first_tutorial_section_succeed_in_order(cluster, plain_environment):
+def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environment):
     """The tier `kind` runs this test too."""
     page = (ROOT / "docs/tutorial/first-update.md").read_text(encoding="utf-8")
     section = page.partition("\n## Update, roll back, and look\n")[2].partition("\n## ")[0]

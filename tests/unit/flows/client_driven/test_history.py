@@ -190,7 +190,7 @@ def test_templates_beyond_the_limit_are_deleted(limit, monkeypatch):
                               "rollback with next_name"])
 @pytest.mark.parametrize("dies_after_write", [False, True])
 def test_history_is_the_same_after_a_kill_at_any_write(params, dies_after_write, monkeypatch):
-    """With a limit of 1, the update deletes a revision; the rollback must keep the one it needs."""
+    """The update deletes a revision, since the limit is 1, but the rollback keeps its target."""
     monkeypatch.setattr(history, "LIMIT", 1)
 
     def updated_world():

@@ -34,9 +34,7 @@ def read_status(flow: Flow, request: Request,
     """
     request = dataclasses.replace(request, name=primary_name(gateway.controllers(), request.name))
     controller = gateway.controllers().get(request.name)
-    revisions = _revisions(flow, request, gateway, controller)
-    observed = flow.find(request, gateway,
-                         revisions.get(controller.uid, []) if controller else None)
+    observed = _observe(flow, request, gateway, _revisions(flow, request, gateway, controller))
     if not (observed.primary or observed.successor):
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     return request, observed, flow.status(request, observed)
@@ -46,21 +44,25 @@ def new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
              names: t.Sequence[str]) -> list[Json]:
     """Return for each primary {"name": its name, "pods": its new pods, as in `rollouts`}.
 
-    Raises KeyError if a controller is deleted, and RolloutError.
+    Raises RolloutError.
     """
-    primaries = {name: gateway.controllers()[name] for name in names}
-    revisions = _revisions(flow, request, gateway,
-                           primaries[names[0]] if len(names) == 1 else None)
-    return [{"name": name, "pods": _new_pods(flow, dataclasses.replace(request, name=name),
-                                             gateway, revisions.get(primary.uid, []))}
-            for name, primary in primaries.items()]
+    controller = gateway.controllers().get(names[0]) if len(names) == 1 else None
+    revisions = _revisions(flow, request, gateway, controller)
+    rollouts: list[Json] = []
+    for name in names:
+        primary_request = dataclasses.replace(request, name=name)
+        observed = _observe(flow, primary_request, gateway, revisions)
+        status = flow.status(primary_request, observed)
+        holders = [holder for holder in status.holders if holder.new_labels is not None]
+        rollouts.append({"name": name,
+                         "pods": [pod for pod in _pods(gateway, holders) if pod["is_new"]]})
+    return rollouts
 
 
-def _new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
-              revisions: list[Json]) -> list[Json]:
-    status = flow.status(request, flow.find(request, gateway, revisions))
-    holders = [holder for holder in status.holders if holder.new_labels is not None]
-    return [pod for pod in _pods(gateway, holders) if pod["is_new"]]
+def _observe(flow: Flow, request: Request, gateway: KubernetesGateway,
+             revisions: t.Mapping[str, list[Json]]) -> Observed:
+    controller = gateway.controllers().get(request.name)
+    return flow.find(request, gateway, revisions.get(controller.uid, []) if controller else None)
 
 
 class Overview:
@@ -100,8 +102,7 @@ class Overview:
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
         flow, request = self._flow, dataclasses.replace(self._request, name=name)
         controller, migration = self._controllers.get(name), self._migrations.get(name)
-        observed = flow.find(request, self._gateway,
-                             revisions.get(controller.uid, []) if controller else None)
+        observed = _observe(flow, request, self._gateway, revisions)
         if not (observed.primary or observed.successor or migration):
             return None
         status = flow.status(request, observed)

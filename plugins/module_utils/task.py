@@ -29,12 +29,13 @@ from .flows.choice import choose
 from .flows.flow import Flow, Rule, own_live_pods
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
-from .model.fields import Json, escape_unprintable, map_texts, mapping
+from .model.fields import Json, escape_unprintable, map_texts
 from .model.kinds import KINDS, Module, module_of_kind
 from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
 from .overview import Overview, new_pods, primary_name, read_status
+from .release.summary import Summary
 from .run import driver, fleet, places
 from .run.clock import Clock
 from .run.fleet_result import entry
@@ -226,10 +227,9 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
 
 def _new_pods(request: Request, group: fleet.Group, result: Json) -> list[Json]:
     """Return the new pods of the paused controllers in the namespace and of the kind."""
-    names = sorted(item["name"] for item in result["results"]
-                   if mapping(item, "rollout").get("phase") == "paused"
-                   and item["namespace"] == request.namespace
-                   and item["kind"] in ("", request.kind))
+    results = [item for item in result["results"] if item["namespace"] == request.namespace
+               and item["kind"] in ("", request.kind)]
+    names = sorted(Summary(results).paused_names)
     return new_pods(group.flow, request, group.gateway, names) if names else []
 
 

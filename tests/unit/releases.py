@@ -78,7 +78,7 @@ class Cluster:
     def update(self, options: Json) -> Json:
         result = self._update(options)
         if "_return_pods" in options and not result["failed"]:
-            return result | self.info(options)
+            return result | {"rollouts": self._rollouts(options)}
         return result
 
     def _update(self, options: Json) -> Json:
@@ -117,10 +117,13 @@ class Cluster:
                                               f"{options['name']}"}
 
     def info(self, options: Json) -> Json:
+        return {"rollouts": self._rollouts(options)}
+
+    def _rollouts(self, options: Json) -> list[Json]:
         names = [options["name"]] if "name" in options else options.get("names", [])
-        return {"rollouts": [{**self.rollout(name), "name": name,
-                              "pods": [{"name": f"{name}-x", "is_new": True}]}
-                             for name in names if not self.controllers[name].is_deleted]}
+        return [{**self.rollout(name), "name": name,
+                 "pods": [{"name": f"{name}-x", "is_new": True}]}
+                for name in names if not self.controllers[name].is_deleted]
 
     def rollout(self, name: str, before: str = "") -> Json:
         """Return the value of `rollout` in a result. before: the image before the task."""

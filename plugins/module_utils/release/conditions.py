@@ -73,6 +73,13 @@ class Release:
     def has_analyzed(self) -> bool:
         return any(event.turn.do == "analyze" for event in self.history.events_at_stage)
 
+    def lists_pods_after_update(self, stage: Stage) -> bool:
+        """Return whether the list of pods is the next turn after the update to this stage.
+
+        Then the update itself returns this list, and saves the turn (loop.py).
+        """
+        return bool(self.request.verify) and not self.request.analyses and not stage.traffic
+
     @property
     def has_listed_pods(self) -> bool:
         return any(event.turn.do == "look" for event in self.history.events_at_stage)

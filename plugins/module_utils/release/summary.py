@@ -46,8 +46,12 @@ class Summary:
                 if not result.get("failed") and not result.get("skipped")}
 
     @property
+    def paused_names(self) -> list[str]:
+        return [name for name, phase in self.phases.items() if phase == "paused"]
+
+    @property
     def is_paused(self) -> bool:
-        return "paused" in self.phases.values() and "progressing" not in self.phases.values()
+        return bool(self.paused_names) and "progressing" not in self.phases.values()
 
     @property
     def stage_outcome(self) -> str:

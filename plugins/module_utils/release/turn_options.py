@@ -40,13 +40,7 @@ def module_options(request: Request, turn: Turn) -> Json:
         options = {option: value for option, value in options.items()
                    if option not in ("nodes", "keep_old")}
     return (options | selection | ({"_return_sizes": True} if request.report else {})
-            | ({"_return_pods": True} if _precedes_check_file(request, turn) else {})
             | turn.options)
-
-
-def _precedes_check_file(request: Request, turn: Turn) -> bool:
-    return ("pause_at" in turn.options and bool(request.verify) and not request.analyses
-            and not turn.traffic)
 
 
 def split_options(request: Request, turn: Turn) -> Json:

@@ -11,6 +11,9 @@ lag behind the other. The controller manager could then replace pods that the su
 miss pods that the primary has gained. To prevent both, the two templates are *closed* first: they
 name a nonexistent priority class, so the API server rejects their pods.
 
+The *takeover annotation* of the primary marks the beginning of the handover, and has the data to
+finish it. To *reparent* a pod is to replace its owner reference.
+
 Comments of the form `| ... |` are the rows of the table in docs/concepts/handover.md. The cells
 are: state of the primary, state of the successor, condition, step.
 """
@@ -94,7 +97,7 @@ def is_closed(controller: Controller) -> bool:
 def rename(request: Request, primary: Controller, successor: Controller,
            desired_size: int) -> Step:
     """Return the step that gives the primary a closed copy of the successor's template."""
-    # | 0 pods | all pods | no `next_name` | rename: copy the successor's template, closed |
+    # | 0 pods | all pods | no `next_name` | rename: set a closed copy of the successor's template |
     label = deployment_label(request, successor)
     label_operations = [put(f"/metadata/labels/{escape_key(request.label_key)}", label)]
     if not primary.labels:
@@ -117,7 +120,7 @@ def rename(request: Request, primary: Controller, successor: Controller,
 
 def recreate(request: Request, successor: Controller, desired_size: int) -> Step:
     """Return the step that recreates a deleted primary as rename() would leave it."""
-    # | deleted | any | another client deleted the primary | create: as a rename would leave it |
+    # | deleted | any | another client deleted the primary | create: the primary as after a rename |
     label = deployment_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
@@ -157,7 +160,8 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
-    # The primary is closed first, so if it is open, another client has annotated or opened it.
+    # The handover annotates and closes the primary first. Another client has therefore written the
+    # takeover annotation of an open primary, or opened the primary.
     # | open | open | the primary has the takeover annotation | annotate: remove this annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
@@ -174,18 +178,18 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     # | open | closed | another client replaced the primary | undo the handover (see below) |
     if not is_closed(primary):
         return _return_pods(request, observed, primary, successor, takeover)
-    # | closed | any | its annotation was removed or its image changed | restore: write both |
+    # | closed | any | the primary lost its annotation or has another image | restore: write both |
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
-    # | closed | any | another client scaled the primary down | restore: scale it up again |
-    # A closed primary creates no pods, so it can have at most its own and the successor's.
+    # | closed | any | another client scaled the primary down | restore: scale the primary up |
+    # A closed primary creates no pods, so it can have at most the pods of both controllers.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
     # | closed | open | | annotate: close the successor, copy the takeover annotation to it |
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
-    # | closed | closed | the controller manager has not observed both changes | wait |
+    # | closed | closed | the controller manager has not observed both templates | wait |
     if decision := reparent(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | all living pods have moved | restore: open the primary |
@@ -200,7 +204,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
 def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
     """Return reparent_step(), or a Wait while a status is outdated or `pods` is None."""
-    # | closed | closed | the successor has pods | hand over: reparent each to the primary |
+    # | closed | closed | the successor has pods | hand over: reparent each pod to the primary |
     if not (source.is_observed and target.is_observed):
         return Wait(f"the controller manager observes {target.name} and {source.name}",
                     is_condition=True)
@@ -305,7 +309,7 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
     # After the pods have returned, an outdated count would look correct.
     if sum(pod.owner_uid == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
-    # | open | closed | the primary has pods of the successor's template | hand over: return them |
+    # | open | closed | the primary has pods of the successor | hand over: return these pods |
     label = deployment_label(request, successor)
     successor_pods = tuple(pod for pod in observed.pods
                            if pod.labels.get(request.label_key) == label)
@@ -332,7 +336,7 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
     if not primary.is_settled:
-        # | closed | deleted | pods still name the successor | hand over: reparent to the primary |
+        # | closed | deleted | the successor still owns pods | hand over: reparent to the primary |
         step = None if is_open else reparent_step(
             observed.pods or (), takeover["uid"], takeover["next"], primary)
         if step and primary.is_observed:

@@ -4,8 +4,14 @@
 
 """The state table of a client-driven update: the next step for an observation.
 
-Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md. In the
-cells of primary and successor, `yes` means that the controller exists, and `-` that it does not.
+The *primary* is the controller that the task names. The *successor* is the controller that creates
+the pods of the new template. With `next_name`, the successor stays, and the primary is deleted.
+Otherwise, the primary gets the new pods in the *handover* (handover.py), and the successor is
+deleted.
+
+Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md. A row
+applies only if no earlier row applies. In the cells of primary and successor, `yes` means that the
+controller exists, and `-` that it does not.
 """
 
 from __future__ import annotations
@@ -109,7 +115,7 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
         if request.next_name is None:
             desired = size.final_size(request, observed, successor)
             return handover.recreate(request, successor, desired)
-        # | - | yes | update in progress, `next_name` | scale it up, then remove its annotations |
+        # | - | yes | update in progress, `next_name` | scale up the successor, end the update |
         return _finish_successor(request, observed, successor)
     # | - | yes | no update in progress, `next_name`, desired template | done: already updated |
     if request.next_name and not successor.is_updating and successor.name == request.next_name:
@@ -127,12 +133,13 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
 def _without_successor(request: Request, observed: ClientDrivenObserved,
                        primary: Controller) -> Decision:
     # | yes | - | the primary has the desired template | scale up, remove stale annotations; done |
+    # The size and the annotations may be left over from an update whose successor was deleted.
     if evidence.match(request, observed).is_result:
         was_rolling_back = primary.last_rollout.get("outcome") == "rolling back"
         outcome = "rolled_back" if was_rolling_back else None
         return (_restore_primary(request, observed, primary, outcome)
                 or Done(f"{primary.name} already has the desired template"))
-    # | yes | - | the primary has another template | annotate it, create a successor of size 0 |
+    # | yes | - | the primary has another template | annotate the primary, create a successor |
     return _begin(request, observed, primary)
 
 
@@ -148,7 +155,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
         raise refusals.another_update(request, successor, primary)
     desired = size.final_size(request, observed, primary, successor)
     target = max(pause_at(request, desired), successor.replicas)
-    # Remove the annotation of a pause at any other number of pods than the target.
+    # Keep the annotation of a pause only if the pause is at the target number of pods.
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing or outdated | annotate the primary, then the successor |
     if step := _annotate(observed, primary, successor, desired, is_forward=True, paused=paused):

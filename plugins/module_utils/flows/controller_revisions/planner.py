@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of the state table that StatefulSets and DaemonSets have in common. No I/O."""
+"""The rows of the state table that StatefulSets and DaemonSets have in common. No I/O.
+
+The words of the rows are explained in server_driven/planner.py.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,14 @@ RevisionsT = t.TypeVar("RevisionsT", bound=RevisionsObserved)
 
 
 class RevisionsSettings(Settings[RevisionsT]):
-    """The settings of an object with an updateStrategy."""
+    """The settings of a StatefulSet or DaemonSet, such as updateStrategy."""
 
     primary: RevisionDriven
 
     def strategy_of_update(self, *, has_desired_template: bool) -> Json:
         """Return the updateStrategy to set during the update.
 
+        has_desired_template: whether the controller already has the desired template.
         Raises RolloutError if no pod may be replaced.
         """
         raise NotImplementedError
@@ -46,6 +50,7 @@ class RevisionsSettings(Settings[RevisionsT]):
         primary, observed = self.primary, self.observed
         if observed.has_observed_settings or not observed.would_increase_max_unavailable:
             return ""
+        # The annotation alone, which any client can write, does not raise maxUnavailable.
         return (
             f"maxUnavailable of the {primary.kind} {primary.name} is left at "
             f"{primary.rolling_update.get('maxUnavailable')}: only an annotation says that it was "
@@ -74,10 +79,11 @@ class RevisionsPlanner(Planner[RevisionsT]):
     def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
         # | record | condition | step |
-        # | any | another template is requested, but the last change is not observed yet | wait |
+        # | any | another template is requested, but observedGeneration is outdated | wait |
         if self.is_status_outdated:
             return self.progress()
-        # | updating | the same task, but the previous template is set again | **update** again |
+        # | updating | another client reverted the requested update | wait, then **update** |
+        # The wait ends when the server has replaced the pods of the reverted update.
         is_same_request = record.request == self.request.fingerprint
         if not record.is_rolling_back and observed.is_template_restored and is_same_request:
             return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
@@ -88,7 +94,8 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # Once all pods are replaced, only their readiness is awaited: observe often.
+        # The task observes less often while the server replaces pods (is_ended_by_server), and more
+        # often when all pods are replaced and only have to become ready.
         are_all_replaced = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
@@ -100,7 +107,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def pause(self, record: Rollout, new_count: int, size: int) -> Decision:
         """Return the step that records the pause, or Done if it is already recorded."""
-        # | updating | as many new pods as `pause_at` are ready | **annotate**: record the pause |
+        # | updating | `pause_at` new pods are ready | **annotate**: record the pause |
         name = self.primary.name
         if self.primary.paused != new_count:
             record = dataclasses.replace(record, paused=new_count)

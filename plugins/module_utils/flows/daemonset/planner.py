@@ -4,6 +4,8 @@
 
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
+The words of the rows are explained in server_driven/planner.py.
+
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
 replaces no running pod. Until the pause, the task itself deletes old pods. A high minReadySeconds,
 as for a Deployment, would not pause a DaemonSet: running old pods would become unavailable, and the
@@ -243,7 +245,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):
             return None
-        # | updating | the task passes the recorded pause | **pace**: remove it from the record |
+        # | updating | the task resumes a paused update | **pace**: remove the recorded pause |
         if primary.paused is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),

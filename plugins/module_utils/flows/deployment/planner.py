@@ -4,6 +4,8 @@
 
 """The settings of a Deployment, and the Deployment's rows of the state table. No I/O.
 
+The words of the rows are explained in server_driven/planner.py.
+
 For a pause, minReadySeconds is set to 68 years, so that no new pod counts as available. The
 Deployment controller then stops at
     old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
@@ -250,7 +252,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def refuse_owned_or_deleting(self) -> None:
         super().refuse_owned_or_deleting()
         # | record | condition | step |
-        # | unreadable | the settings are those of an update | error: previous settings unknown |
+        # | none | the settings are those of an update | error: previous settings unknown |
+        # The record is missing or unreadable.
         if self.observed.record is None and self.primary.has_update_settings:
             raise self._unreadable_record()
 
@@ -280,7 +283,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         primary, new = self.primary, self.observed.successor
         if not self.settings.pauses:
             return None if self._is_complete() else self.progress()
-        # | updating | as many new pods as `pause_at` are ready | **annotate**: record the pause |
+        # | updating | `pause_at` new pods are ready | **annotate**: record the pause |
         target = self.settings.new_pod_count_at_pause()
         if new is None or not self.settings.is_settled() or new.replicas < target:
             return self.progress()

@@ -4,10 +4,11 @@
 
 """The rollback of a migration: the ReplicationController gets its pods back. No I/O.
 
-A rollback is possible until the ReplicationController is deleted. Comments of the form `| ... |`
-are the rows of its state table (docs/internals/migration.md); "none" means that the object does not
-exist. Each step reverses a step of planner.py, so that a later migration can resume from any state
-of the rollback.
+A rollback is possible until the ReplicationController is deleted. Each step reverses a step of
+planner.py, so that a later migration can resume from any state of the rollback.
+
+Comments of the form `| ... |` are the rows of the state table (docs/internals/migration.md). "None"
+means that the object does not exist. No pods can be created from a closed template (handover.py).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
                 and (decision := handover.reparent(
                     observed.pods, replica_set, controller, {object_meta.HASH_LABEL: None}))):
             return decision
-        # | any | exists | closed, and no ReplicaSet has pods | open the ReplicationController |
+        # | any | exists | closed ReplicationController with all pods | open the controller |
         if replica_set and replica_set.current:
             return Wait(f"pods of {replica_set.name}: {replica_set.current}")
         if not handover.may_open(controller, replica_set.uid if replica_set else "", observed.pods):

@@ -140,6 +140,7 @@ def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
     Raises RolloutError if admission rejects the object or changes its template. With a changed
     template, the Deployment would replace the pods.
     """
+    # The dry run returns the object as the API server would store it.
     try:
         stored = cluster.dry_run(write)
     except RolloutError as error:

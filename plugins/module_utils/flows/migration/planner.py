@@ -16,8 +16,11 @@ with new pods.
 
 Comments of the form `| ... |` are the rows of a table. Its columns show the state of the
 ReplicationController ("the controller"), of the ControllerRevision, of the ReplicaSet and the
-Deployment, and the step that follows. "None" means that the object does not exist. The rows at the
-end of this module belong to another table, about a DeploymentConfig (docs/internals/migration.md).
+Deployment, and the step that follows. "None" means that the object does not exist.
+
+The rows at the end of this module belong to another table, about a DeploymentConfig
+(docs/internals/migration.md). A rollout is a ReplicationController of the DeploymentConfig. The
+active rollout is the newest complete rollout.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
         return decision
     if stored is None:
         return _begin(request, observed)
-    # | any | exists | one exists that this migration did not create | error: name conflict |
+    # | any | exists | another client's ReplicaSet or Deployment | error: name conflict |
     for existing in (observed.replica_set, observed.deployment):
         if existing and not is_created_by_migration(request, existing, observed, stored):
             raise name_conflict(request, existing)
@@ -99,9 +102,9 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     if controller is None:
         return
     # | exists | none | the controller cannot be migrated now, or a name is taken | error |
-    # It cannot be migrated during its update or deletion, with an owner, or if it is closed. An
-    # owner is accepted with `release_owner`, or if a DeploymentConfig is migrated. A name is taken
-    # if the ReplicaSet or the Deployment exists.
+    # The controller cannot be migrated during its update or deletion, with an owner, or while it is
+    # closed. An owner is accepted with `release_owner`, or if a DeploymentConfig is migrated. A
+    # name is taken if the ReplicaSet or the Deployment exists.
     if controller.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
@@ -230,9 +233,10 @@ def _create_replica_set(request: Request, stored: StoredController) -> Step:
 
 def _plan_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
                      stored: StoredController) -> Decision:
-    # | deleted | exists | Deployment (or ReplicaSet without one) in deletion | error (or wait) |
+    # | deleted | exists | the Deployment is being deleted | error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
+    # | deleted | exists | no Deployment, and the ReplicaSet is being deleted | wait |
     elif replica_set.is_deleting:
         return wait_for_deletion(replica_set)
     # | deleted | exists | closed ReplicaSet with all pods | open the ReplicaSet |
@@ -329,8 +333,8 @@ def _pause_config(request: Request, observed: MigrationObserved,
     if not config.is_paused:
         return pause(config)
     rollout = active_rollout(config, observed.rollouts)
+    # | paused | exists, no ReplicaSet | another rollout is active | delete the ControllerRevision |
     if observed.stored:
-        # | paused | exists, no ReplicaSet | another is active now | delete the ControllerRevision |
         is_outdated = (rollout and rollout.uid != observed.stored["uid"]
                        and observed.replica_set is None)
         return (delete_stored_revision(request, "another rollout has the pods", ends_task=False)

@@ -4,13 +4,19 @@
 
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
-One patch begins an update: it writes the template, the record (recorded.py) and the settings
-(rules.py).
-
 Comments of the form `| record | condition | step |` are the rows of the table in
-docs/concepts/server-driven.md. A row applies only if no earlier row applies. The first cell is what
-the record says: "updating", "rolling back", "none" (no record is confirmed), or "any" of the three.
-The module of each kind adds rows of its own, and some of them precede these.
+docs/concepts/server-driven.md. A row applies only if no earlier row applies. The module of each
+kind adds rows of its own, and some of them precede these.
+
+The *record* is the annotation that describes an unfinished update (recorded.py). Any client can
+write this annotation, so a record counts only if it is *confirmed*: the status or the settings of
+the object show an update, or the desired template is already set. A rollback also accepts an
+unconfirmed record. The first cell of a row is what the record says: "updating", "rolling back",
+"none" (there is no record, or the record does not count), or "any" of the three.
+
+An **update** is the patch that begins an update or a rollback. The patch writes the template, the
+record and the settings (rules.py); an **update** to the current template leaves the template as it
+is. A **pace** is a patch of the settings, such as maxSurge, and the record.
 """
 
 from __future__ import annotations
@@ -52,6 +58,7 @@ class Planner(Rules[ObservedT]):
         return self._resume(record)
 
     def _decide_without_update(self, desired: Json, *, has_desired_template: bool) -> Decision:
+        """Return the decision if no update is in progress, for example to begin an update."""
         request, observed, primary = self.request, self.observed, self.primary
         # | none | all requested pods already have the desired template | done, unchanged |
         if has_desired_template and observed.is_rolled_out:
@@ -61,16 +68,19 @@ class Planner(Rules[ObservedT]):
         # | none | `wait: true`, the desired template is set, the server replaces the pods | wait |
         if has_desired_template and self.does_server_replace_pods:
             wait = self.progress()
-            # | none | `wait: false`, otherwise the same as for `wait: true` | done, unchanged |
+            # | none | as in the row above, but with `wait: false` | done, unchanged |
             return (dataclasses.replace(wait, is_idle=True) if request.waits
                     else Done(f"{primary.name} already has the desired template: {wait.until}"))
         # | none | all other cases, except `rolled_back` | **update** to the desired template |
         return self.begin(desired, Rollout.UPDATING)
 
     def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
-        """Return the decision if an update to another template is in progress."""
-        # | any | exactly one revision has the number `to_revision` | **update** to its template |
-        # | rolling back | the task is for the update that is being rolled back | **update** again |
+        """Return the decision during an update, if the current template is not the desired one.
+
+        Raises RolloutError.
+        """
+        # | any | `to_revision` is not the current revision | **update** to `to_revision` |
+        # | rolling back | the requested update is being rolled back | **update** to its template |
         is_reversal = record.is_rolling_back and (record.request == self.request.fingerprint
                                                   or record.before == images_of(desired))
         if self.request.revision is not None or is_reversal:
@@ -83,8 +93,8 @@ class Planner(Rules[ObservedT]):
         # | any | `rolled_back`, but the server has not observed the last change yet | wait |
         if self.is_status_outdated:
             return self.progress()
+        # | updating | `rolled_back`, the previous template is already set | finish the rollback |
         if record and not record.is_rolling_back:
-            # | updating | `rolled_back`, the previous template is set again | finish the rollback |
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | updating | `rolled_back`, but two revisions may be the previous one | error |
@@ -94,20 +104,21 @@ class Planner(Rules[ObservedT]):
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_rolling_back:
             return self._resume(record)
-        # | none | `rolled_back`, pods stuck at another template | **update**, template unchanged |
+        # | none | `rolled_back`, pods stuck at another template | **update** to the current one |
+        # The server never replaces stuck pods.
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
-        # | any | `rolled_back` of any client's update | **update** to the previous template |
-        # If the update's task was killed, the cluster may since have finished the update, so that
-        # the status no longer shows it.
+        # | any | `rolled_back`, an update is unfinished | **update** to the previous template |
+        # The record alone shows an unfinished update, too: if its task was killed, the server may
+        # have replaced all pods since, so that the status shows no update.
         if observed.previous_revision and (observed.is_rolling or record):
             return self.begin(observed.previous_revision.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
         if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
             raise self.lost_template_error()
+        # | none | `rolled_back` is done, old pods remain | **update** to the current template |
         # | none | `rolled_back`, and the last update is already rolled back | done, unchanged |
         if self.is_rolled_back:
-            # | none | `rolled_back` again, but old pods exist | **update**, template unchanged |
             if observed.has_outdated_pods:
                 return self.begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
@@ -125,9 +136,8 @@ class Planner(Rules[ObservedT]):
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # A rollback's record keeps the fingerprint of the update. If it is unknown, the record gets
-        # the fingerprint of a task with only state=rolled_back, even if the task also sets
-        # to_revision=previous.
+        # The record of a rollback keeps the fingerprint of the update. If no record of the update
+        # exists, the fingerprint is that of state=rolled_back; to_revision=previous is left out.
         requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
                                  else request.fingerprint)
         fingerprint = (observed.record.request if is_rollback and observed.record
@@ -150,7 +160,7 @@ class Planner(Rules[ObservedT]):
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current_record = dataclasses.replace(record, original=original, overrides=overrides,
                                              template=recorded.digest(primary), paused=None)
-        # | updating, rolling back | the update now needs other settings | **pace**: write them |
+        # | updating, rolling back | the update needs new settings | **pace**: write the settings |
         if settings != primary.settings:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, current_record.text, settings),
@@ -205,7 +215,7 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 
 def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
                               primary: ServerDriven) -> Request:
-    """Return the request with `revision` set to the template of `to_revision`.
+    """Return the request with the template of the revision `to_revision` in the field `revision`.
 
     The request is unchanged if to_revision=previous means the same as state=rolled_back.
     Raises RolloutError if no template, or more than one, has the revision number.
@@ -218,7 +228,7 @@ def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
             return request
         request = dataclasses.replace(request, to_revision=number)
     revisions = observed.revisions_with_number(request.to_revision)
-    # | any | none or several revisions have the number `to_revision` | error that lists revisions |
+    # | any | no template, or more than one, has the revision number `to_revision` | error |
     if not revisions:
         raise refusals.no_such_revision(request, observed.history, observed.newest_number or 1)
     refusals.refuse_contested(request, revisions)

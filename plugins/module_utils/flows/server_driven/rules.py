@@ -43,9 +43,9 @@ class Settings(t.Generic[ObservedT]):
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
-        """Return the settings that the update needs from now on.
+        """Return the settings for the rest of the update.
 
-        desired: the template to set; None if the controller already has it.
+        desired: the template to set; None if the controller already has the desired template.
         """
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class Settings(t.Generic[ObservedT]):
 
     @property
     def warning_at_end(self) -> str:
-        """The warning that the end of the update leaves some settings changed, or ""."""
+        """The warning about settings that are not restored at the end of the update, or ""."""
         return ""
 
 
@@ -75,7 +75,7 @@ class Rules(t.Generic[ObservedT]):
         raise NotImplementedError
 
     def next_decision(self, record: Rollout) -> Decision | None:
-        """Return the next decision before the end of the update; None if all pods are new."""
+        """Return the next decision of the update, or None if only the end has to be recorded."""
         raise NotImplementedError
 
     def progress(self) -> Wait:
@@ -84,7 +84,7 @@ class Rules(t.Generic[ObservedT]):
 
     @property
     def progress_text(self) -> str:
-        """The progress for an error message, such as "2 of 3 pods have it"."""
+        """The number of pods with the new template, for an error message."""
         raise NotImplementedError
 
     # With a default implementation
@@ -113,7 +113,8 @@ class Rules(t.Generic[ObservedT]):
 
     def match(self, desired: Json) -> Match:
         """Return how the current template matches the request."""
-        # A restart needs no dry run, since is_recorded compares hashes.
+        # For a restart, is_recorded compares the hash of the template. A restart therefore counts
+        # as confirmed without a dry run.
         return provenance.match(self.request, self.primary.template, desired,
                                 is_recorded=self.is_recorded,
                                 is_confirmed=(self.observed.is_confirmed
@@ -160,6 +161,6 @@ class Rules(t.Generic[ObservedT]):
         return recorded.digest(self.primary, desired)
 
     def lost_template_error(self) -> RolloutError:
-        """Return the error for a rollback to a lost template."""
+        """Return the error for a rollback to a template that no longer exists."""
         is_paused = bool(self.observed.rollout and self.observed.rollout.paused is not None)
         return refusals.template_lost(self.request, is_paused, self.observed.newest_other)

@@ -4,6 +4,8 @@
 
 """The settings of a StatefulSet, and the StatefulSet's rows of the state table. No I/O.
 
+The words of the rows are explained in server_driven/planner.py.
+
 A pause uses updateStrategy.rollingUpdate.partition. Pods with an ordinal less than the partition
 keep the previous template, even if they are recreated. The controller manager replaces the other
 pods from the highest ordinal down.
@@ -61,7 +63,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_desired_template: bool) -> int:
-        """Return the partition for the pause, which keeps all new pods new; 0 without a pause."""
+        """Return the partition for the pause; 0 without a pause. All new pods stay new."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
@@ -91,7 +93,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        - If the desired template is already set, and pods are stuck: the revision of the first one.
+        - If the desired template is set, and pods are stuck: the revision of the first stuck pod.
         - If another client's update is in progress: the revision before it, unless the requested
           update is a rollback or that revision has the desired template.
         - Otherwise: the update revision.
@@ -111,11 +113,11 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         """Return the step that sets RollingUpdate before an update with a pause, or None.
 
         With OnDelete, status.currentRevision becomes outdated. During a pause, the controller
-        manager would recreate old pods from it. Raises RolloutError if some pods have an older
-        template or are unavailable.
+        manager would recreate old pods from the outdated revision. Raises RolloutError if some pods
+        have an older template or are unavailable.
         """
         # | record | condition | step |
-        # | none | `pause_at`, OnDelete, an outdated currentRevision | **pace** to RollingUpdate |
+        # | none | `pause_at`, OnDelete, currentRevision is outdated | **pace**: set RollingUpdate |
         primary, request = self.primary, self.request
         if (self.match(desired) is Match.EXACT or primary.is_replaced_by_server
             or primary.current_revision == primary.update_revision
@@ -141,7 +143,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
 
     def next_decision(self, record: Rollout) -> Decision | None:
         primary = self.primary
-        # | rolling back | unready pods of another template | **delete** the one of lowest ordinal |
+        # | rolling back | unready pods have another template | **delete** lowest ordinal first |
         if self.request.state.undoes and (step := self._replace_stuck_pod()):
             return step
         if not self.settings.pauses:

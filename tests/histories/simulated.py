@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play thousands of random histories per minute, on the cluster model that check mode uses."""
+"""Play thousands of random histories (see history.py) per minute, on check mode's cluster model."""
 
 from __future__ import annotations
 

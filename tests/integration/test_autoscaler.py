@@ -381,7 +381,8 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 def test_active_autoscaler_scales_both_versions_to_the_maximum_with_keep_old(
         namespace, deployment, metrics):
     """The autoscaler computes one size from the pods of both versions, and each version gets that
-    size. So the size grows to the maximum if an idle pod uses more than half of the target.
+    size: there are twice as many pods. So the size grows to the maximum if an idle pod uses more
+    than half of the target.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")

@@ -197,7 +197,7 @@ def clone(tmp_path):
 @pytest.mark.full
 def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_environment,
                                                                  clone):
-    """The tier `kind` of tests/run.py also runs this test, on a kind cluster.
+    """The tier `kind` of tests/run.py also runs this test, on a cluster that the tool kind creates.
 
     `pip install` downloads nothing: the packages are already installed.
     """
@@ -223,7 +223,7 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
 
 @pytest.mark.full
 def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environment):
-    """The tier `kind` runs this test too."""
+    """The tier `kind` of tests/run.py also runs this test."""
     page = (ROOT / "docs/tutorial/first-update.md").read_text(encoding="utf-8")
     section = page.partition("\n## Update, roll back, and look\n")[2].partition("\n## ")[0]
     (create,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)

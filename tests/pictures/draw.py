@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw the pictures of README: a terminal, and the first part of a report."""
+"""Draw the pictures for README: a terminal, and the first part of a report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build small results of the module that have all keys the report reads."""
+"""Build small module results with all keys that the report reads."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MAX_PODS = 500
 #: Maximum number of new pods, and of old pods, whose logs are read.
 MAX_PODS_FOR_LOGS = 20
 MAX_WARNINGS = 10
-#: Seconds between two calls of stop() during a wait.
+#: Seconds between two checks for a reason to stop, during a wait.
 POLL_INTERVAL = 0.2
 
 
@@ -107,7 +107,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
         reading = sources.query(queries.fill_placeholders(query, placeholder_values[group]))
-        _raise_if_stopped(stop, subject)  # query() may have given up without a value
+        _raise_if_stopped(stop, subject)  # a stop may have ended query() without a value
         return reading
 
     measures_old = bool(subject.old) and metric.applies_to_old_pods
@@ -126,7 +126,7 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
         _raise_if_stopped(stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _raise_if_stopped(stop, subject)  # read_logs() may have given up without a value
+        _raise_if_stopped(stop, subject)  # a stop may have ended read_logs() without a value
     (new, new_lines), (old, old_lines) = readings
     return Readings(new, old, new_lines, old_lines)
 

@@ -115,7 +115,7 @@ class Connection:
     def _translate_errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # kubernetes first: it installs PyYAML, so if both are missing, name kubernetes.
+            # Import kubernetes first: if both are missing, name kubernetes, which needs PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -157,7 +157,7 @@ class Connection:
             return self._headers.copy()
 
     def _read_headers(self) -> t.Any:
-        from urllib3._collections import HTTPHeaderDict  # the only place in urllib3 1.26
+        from urllib3._collections import HTTPHeaderDict  # not public in urllib3 1.26
 
         headers = HTTPHeaderDict({"User-Agent": USER_AGENT})
         with self._translate_errors("the credentials cannot be renewed"):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Cache the controllers of one kind in one namespace."""
+"""Store the controllers of one kind and namespace, up to date through an informer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .refused import Refused
 
 
 class _StoredController(t.NamedTuple):
-    """A controller as the API returns it, and parsed."""
+    """The manifest of a controller, and the parsed controller."""
 
     item: Json
     controller: Controller
@@ -70,7 +70,7 @@ class Controllers:
         return _ControllersByName(store.objects(), store.by_index)
 
     def items(self) -> dict[str, Json]:
-        """Return the controllers as the API returns them, by name."""
+        """Return the manifests of the controllers, by name."""
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
@@ -96,13 +96,13 @@ class Controllers:
         self._informer.store.put(item)
 
     def delete(self, name: str, uid: str) -> None:
-        """Delete a controller from the store if the stored one has this uid."""
+        """Delete a controller from the store, unless the stored controller has another uid."""
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None after a new list, if the changes are not known. Raises RolloutError.
+        Returns None if a new list leaves the changes unknown. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)

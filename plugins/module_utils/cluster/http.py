@@ -222,7 +222,7 @@ class Http:
         """Return one page of a list, by default the first page. Raises Refused, RolloutError."""
         def send(limit: int) -> Json:
             parameters = {**query, "limit": limit}
-            if continue_token:  # which contains the version
+            if continue_token:  # a token contains the resourceVersion
                 parameters = {key: value for key, value in parameters.items()
                               if not key.startswith("resourceVersion")}
                 parameters["continue"] = continue_token
@@ -305,7 +305,7 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
 
     timeout: seconds, or 0 for BODY_TIMEOUT. Raises TimeoutError, and the exceptions of urllib3.
     """
-    # read() waits until it has all 65536 bytes, but urllib3 1 has no read1().
+    # Prefer read1(), since read() waits for all 65536 bytes. urllib3 1 has no read1().
     read = getattr(response, "read1", response.read)
     parts: list[bytes] = []
     timeout = timeout or BODY_TIMEOUT

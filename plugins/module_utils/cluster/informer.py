@@ -21,7 +21,7 @@ from .watch import Watch
 
 #: After this many seconds without an event, list again: a dead connection may show no error.
 MAX_SILENCE = 10
-#: Spend at most this share of the time on these lists.
+#: Maximum fraction of the run time that the lists after MAX_SILENCE may take.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -110,7 +110,7 @@ class Store(t.Generic[Value]):
             stored_version = self._versions.get(name)
             if ((stored_version is None or stored_version.uid != version.uid)
                     and _is_older(version.resource_version, self._list_version)):
-                return False  # the object was deleted before the list
+                return False  # the object was deleted before the last list request
             is_stored = self._put(item)
             if self._has_history and version.uid not in self._deleted_states:
                 stored = self._objects.get(name) if is_stored else self._convert(item)

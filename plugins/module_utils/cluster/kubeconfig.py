@@ -23,15 +23,15 @@ from .certificates import Certificates
 
 _MAX_SHOWN_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: With an exec plugin, the kubernetes package loads only the first two.
+#: With an exec plugin, the kubernetes package loads only the first two fields.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
-#: The field with a path, and the field with inline content.
+#: Pairs: the field with a path, and the field with inline content.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
 
 class Kubeconfig:
-    """One context of a kubeconfig, with its cluster and its user."""
+    """The cluster and the user of one context of a kubeconfig."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
                  persist_token: bool) -> None:
@@ -113,7 +113,7 @@ class Kubeconfig:
             configuration.cert_file = configuration.key_file = None
 
     def _resolved_cluster(self) -> Json:
-        """Return the cluster without its inline certificate, and with absolute paths.
+        """Return the cluster with absolute paths, and without the inline certificate.
 
         The kubernetes package resolves relative paths only in a kubeconfig that is a file.
         """
@@ -126,8 +126,7 @@ class Kubeconfig:
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
 
-        The auth provider is the original object: the kubernetes package refreshes its token in
-        place.
+        The auth provider is not copied: the kubernetes package refreshes the token in place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -180,14 +179,14 @@ def parse_inline_content(kubeconfig: t.Any) -> t.Any:
 
 
 def invalid_yaml_error(what: str, error: Exception) -> RolloutError:
-    """Return the error for invalid YAML, without the parser's message: it may quote secrets."""
+    """Return the error for invalid YAML, without the parser's message, which may quote secrets."""
     mark = getattr(error, "problem_mark", None)
     why = f"line {mark.line + 1}" if mark else ""
     return RolloutError(f"{what} is not valid YAML", why=why, next_command=HINT)
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the parsed inline content, or else that of each readable file."""
+    """Yield the parsed inline content, or else the parsed content of each readable file."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config

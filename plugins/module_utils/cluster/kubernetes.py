@@ -95,7 +95,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def wait(self, seconds: float) -> set[str] | None:
         """Wait for a change, and return the names of the affected controllers.
 
-        Returns None if they are unknown. Raises RolloutError.
+        Returns None if the names are unknown. Raises RolloutError.
         """
         names = self._wait_for_affected_names(seconds)
         if names and self.http.is_slow:

@@ -57,7 +57,7 @@ class Leases(Namespaced):
         try:
             return self.http.send_once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):
-            return True  # the Lease expires by itself
+            return True  # needs no retry, because the Lease expires by itself
 
     def server_time(self) -> float:
         return time.time() + self.http.clock_difference

@@ -198,7 +198,7 @@ class Pods(Namespaced):
                   has_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key.
 
-        Its store has passed each text through display_text(). A refused list leaves it unchanged.
+        The store holds the results of display_text(). A refused list leaves the store unchanged.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

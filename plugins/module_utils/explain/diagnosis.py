@@ -81,7 +81,7 @@ class Cause:
     #: One line.
     message: str
     suggestion: str
-    #: Whether waiting does not help.
+    #: Whether waiting is useless.
     is_fatal: bool
     #: "" for a cause of the controller itself.
     pod: str = ""
@@ -100,7 +100,7 @@ class Cause:
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
-        """Return this cause as a fatal one."""
+        """Return a fatal copy of the cause."""
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=without_advice_to_wait(self.suggestion))
 

@@ -37,7 +37,7 @@ class Row(t.NamedTuple):
     pattern: str
     fatal: Fatal
     #: Commands are on their own lines. {kubectl} becomes kubectl with the namespace, {cluster}
-    #: becomes kubectl without it.
+    #: becomes kubectl without a namespace.
     suggestion: str
     #: Minimum occurrences of an Event.
     min_count: int = 1

@@ -4,8 +4,8 @@
 
 """Warn that Argo CD, Flux or Helm will reset an object to its manifest. No I/O.
 
-Any user who may change the object can forge its labels, annotations and managedFields, so they only
-cause warnings.
+A user who may change an object can forge labels, annotations and managedFields. So these fields
+only cause warnings.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..model.request import Request
 #: An annotation with the value "application:group/kind:namespace/name".
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_LABEL = "argocd.argoproj.io/instance"
-#: Default label of Argo CD before 3.0. Most charts set it, too.
+#: Default label of Argo CD before 3.0. Most charts also set this label.
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 #: Labels with the name and the namespace of the Kustomization or HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZE_CONTROLLER.label,
                       "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namespace")
-#: A label. Argo CD also sets it when it renders a chart, but not the annotations HELM_RELEASE.
+#: A label. Argo CD renders a chart with this label, but without the annotations HELM_RELEASE.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
@@ -57,7 +57,7 @@ class Manager(t.NamedTuple):
     """A tool that applies a manifest of the object."""
 
     name: str
-    #: When it applies the manifest, such as "at its next sync".
+    #: When the tool applies the manifest, such as "at its next sync".
     when: str
     #: How to suspend the tool, such as "stop automatic syncs".
     suspend: str = ""
@@ -81,7 +81,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not is_deleted:
         managers = [manager and _adapt_to_suspend_gitops(request, primary, manager)
                     for manager in managers]
-    # The successor inherits Argo CD's label, so it looks like an object removed from git.
+    # The successor inherits Argo CD's label, and looks like an object removed from git.
     is_successor_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning_warning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                        if is_successor_pruned else "")
@@ -110,7 +110,7 @@ def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Man
 
 def reconciling_managers(connection: Connection, managed: ManagedObject) -> list[Manager]:
     """Return the tools that undo a change at their next reconciliation."""
-    # Helm is left out: it applies only the differences between two versions of a chart.
+    # Leave out Helm, which applies only the differences between two versions of a chart.
     managers = [_argo(managed), *(find(connection, managed)
                                   for find in (_flux_kustomization, _flux_release))]
     return [manager for manager in managers if manager]
@@ -122,7 +122,7 @@ def _default_advice(manager: Manager) -> str:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Describe what applying the manifest does ("resets foo to ..."), or return ""."""
+    """Describe the effect of the manifest ("resets foo to ..."), or return "" if none."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -130,7 +130,7 @@ def _effect(flow: Flow, request: Request) -> str:
         return (f"creates {request.name} again, in addition to {request.next_name}, with as many "
                 "pods")
     if not flow.creates_successor:
-        # A restart adds an annotation that is in no manifest, so a sync keeps it.
+        # A sync keeps the annotation of a restart, since no manifest has this key.
         return ("" if request.state.restarts
                 else f"resets {request.name} to its manifest, which replaces all pods")
     return (f"resets {request.name} to its manifest, template and size: pods created after that "
@@ -138,7 +138,7 @@ def _effect(flow: Flow, request: Request) -> str:
 
 
 def _is_tracked(managed: ManagedObject) -> bool:
-    """Return whether the tracking annotation of Argo CD is for this object."""
+    """Return whether Argo CD's tracking annotation names the object."""
     target = text(managed.annotations, ARGO_TRACKING).partition(":")[2]
     return target.rpartition("/")[2] == managed.name
 
@@ -169,7 +169,7 @@ def _flux_kustomization(connection: Connection, managed: ManagedObject) -> Manag
                     suspension.KUSTOMIZE_CONTROLLER, "at its next reconciliation, within minutes,")
     if not (manager and managed.resource):
         return manager
-    # Suspending the Kustomization would also stop updates of its other objects.
+    # A suspended Kustomization would also stop updating other objects.
     kubectl = shell.kubectl(connection, managed.namespace)
     return manager._replace(
         suspend=f"exclude {managed.name} from it",

@@ -27,7 +27,7 @@ from .failure_reasons import (
     WARNED,
 )
 
-#: Larger counts are reduced to this: another client may write any number.
+#: Maximum count of an Event, because another client may write any number.
 MAX_EVENT_COUNT = 10**6
 _DESCRIBE_POD = "{kubectl} describe pod {pod}"
 
@@ -69,7 +69,7 @@ def is_active(pod: Json) -> bool:
 
 
 def healthy_since(pod: Json) -> float | None:
-    """Return when a pod became healthy (seconds since 1970); None if it is not, or if unknown."""
+    """Return when a pod became healthy (seconds since 1970); None if unhealthy or unknown."""
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
     transition_time = text(_ready_condition(pod), "lastTransitionTime")

@@ -352,7 +352,7 @@ def _blocking_taint(node: Json, template: Json) -> str:
 
 def _tolerates(template: Json, taint: Json) -> bool:
     """Return whether a template tolerates a taint (api/core/v1/toleration.go)."""
-    # An unknown operator counts as a match, so that no warning is wrong.
+    # An unknown operator counts as a match, to avoid a false warning.
     return any(_text(toleration, "effect") in ("", taint.get("effect"))
                and _text(toleration, "key") in ("", taint.get("key"))
                and (_text(toleration, "operator") not in ("", "Equal")
@@ -375,7 +375,7 @@ def _missing_resources(node: Json, template: Json) -> str:
 
 _TOLERATED_TAINTS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
                      "pid-pressure", "unschedulable")
-#: In the order of the checks. The advice is for the node that passes the most of them.
+#: In the order of the checks. The advice is for the node that passes the most checks.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _unreadiness),
     _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordon),

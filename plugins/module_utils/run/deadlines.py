@@ -38,7 +38,8 @@ CAUSE_TIMEOUT = 2.0
 LARGE_CONTROLLER_SIZE = 200
 #: Seconds without progress after which even the pods of a large controller are listed.
 CHEAP_CHECK_SECONDS = 10.0
-#: Rejected pods per unavailable replica that make a cause fatal. (They are replaced at once.)
+#: Rejected pods per unavailable replica that make a cause fatal. (Controllers replace rejected pods
+#: at once.)
 MAX_REJECTED_PODS = 3
 MAX_REPETITIONS = 5
 MAX_REJECTED_WRITES = 20
@@ -95,7 +96,7 @@ class Deadlines:
         self._min_terminating_count = math.inf
         #: By Cause.kind: the times of the first and the last observation.
         self._fatal_cause_times: dict[str, tuple[float, float]] = {}
-        #: The rejected pods at the first observation since the last progress.
+        #: The number of rejected pods at the first observation since the last progress.
         self._initial_rejected_count: int | None = None
 
     def check_wait(self, request: Request, status: RolloutStatus, wait: Wait,
@@ -106,7 +107,7 @@ class Deadlines:
         blocks a deletion.
         """
         now = self._clock.monotonic()
-        # Until the controller observes an update, the status is that of the finished previous one.
+        # Until the controller observes an update, the status describes the previous update.
         progress = (distinct_step_count, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:

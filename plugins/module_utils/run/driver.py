@@ -43,7 +43,7 @@ if t.TYPE_CHECKING:
 
 #: Seconds between two observations.
 POLL_INTERVAL = 0.2
-#: Additional seconds of a wait that only the controller manager can end. (Without them, the
+#: Additional seconds of a wait that only the controller manager can end. (More frequent
 #: observations slow down a controller manager on the same machine.)
 EXTRA_WAIT_SECONDS = 0.02
 
@@ -63,7 +63,7 @@ def run(
     Raises RolloutError with the steps so far. stop: returns a reason to stop, or "".
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
-    # Tests simulate a kill by a BaseException: do not call end() then, since it sends requests.
+    # Tests simulate a kill by a BaseException, which must not cause the requests of end().
     try:
         result = runner.run()
     except RolloutError:
@@ -258,7 +258,7 @@ class _Run(_Task):
 
     def take_turn(self, observed: Observed, decision: Decision | None,
                   split_turn: Turn | None) -> Json | None:
-        """Take a turn; return the result after the last. split_turn: None if no route changes."""
+        """Take a turn; return the result if the task ends. split_turn: None if no route changes."""
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):

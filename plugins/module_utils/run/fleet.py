@@ -247,7 +247,7 @@ class _FleetRun:
     def _refuse_small_quotas(self, clock: Clock) -> None:
         """Refuse updates with keep_old whose new pods together exceed a quota.
 
-        A driver only knows its own controller.
+        Each driver checks the quotas for a single controller only.
         """
         requests_by_namespace: dict[str, list[Request]] = {}
         for request in self.remaining_requests:
@@ -318,8 +318,8 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failed controller.
 
-        The rollback command is replaced by one per namespace for all failed controllers of its
-        kind.
+        Instead of the rollback command, return one command per namespace that rolls back all failed
+        controllers of the same kind.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                     for request in self.requests if self._entries[_key(request)]["failed"]]

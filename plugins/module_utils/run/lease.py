@@ -8,8 +8,9 @@ The rules follow client-go's leaderelection: a Lease expires when a waiting clie
 change for LEASE_DURATION by its own clock, because another client may have written renewTime and
 leaseDurationSeconds. In addition, a task renews its Leases before each write.
 
-Earlier versions named Leases without the kind of the controller. To exclude their tasks, each task
-also acquires a Lease with such a name. Tasks of this version for other kinds may hold it as well.
+Earlier versions named Leases without the kind of the controller. To exclude tasks of these
+versions, each task also acquires a Lease with such a name: the shared Lease. Tasks of this version
+for other kinds may hold the shared Lease as well.
 """
 
 from __future__ import annotations

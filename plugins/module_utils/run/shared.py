@@ -33,7 +33,7 @@ class SharedCluster:
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
-        #: [the result of gateway.rules()] (None: incomplete); empty before the request.
+        #: Empty before the request, then only the result of gateway.rules() (None: incomplete).
         self._rules: list[list[Json] | None] = []
         self._revisions: list[Json] | None = None
         #: The uids of the controllers whose drivers have read the cached revisions.

@@ -4,7 +4,7 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-A later task continues an interrupted soak. Its time counts from the start of the soak (stored in an
+A later task continues an interrupted soak. The time counts from the start of the soak (stored in an
 annotation) or from the last incident (shown by the status of the pods), whichever is later.
 """
 
@@ -43,7 +43,7 @@ class Soaking:
                  warnings: list[str]) -> None:
         self._gateway, self._clock = gateway, clock
         self._print_line, self._warnings = print_line, warnings
-        #: Reasons of Events about old pods. Events about new pods with these reasons are ignored.
+        #: Reasons of Events about old pods. Events with these reasons about new pods are ignored.
         self._old_pod_reasons: frozenset[str] = frozenset()
         self._reset()
 

@@ -117,7 +117,7 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # With STATEFUL_SET, diagnosis never advises removing old pods first.
+    # A kind that never surges, so that diagnosis.py leaves out the advice {or_delete_first}.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
@@ -184,7 +184,7 @@ ROUTE_ROWS = (
         "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
         _listener_conditions),
 )
-#: Without a route, only these rows apply.
+#: For a task with a Service instead of a route, only these rows apply.
 POD_ROWS = (
     Row("a Service without a ready endpoint selects no pod",
         "the Service {service} selects no pod: {selector}",

@@ -28,7 +28,7 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, parse_routes
 from .request import TrafficRequest, command_options
 
-#: Needed besides the permissions for the route. For a Service, the first is not needed.
+#: Needed in addition to the permissions for the route or (all but the first) for the Service.
 _COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                          ("discovery.k8s.io", "endpointslices", ("list",)),
                                          ("", "pods", ("list",)))

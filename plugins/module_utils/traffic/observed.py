@@ -34,7 +34,7 @@ from .record import (
 
 #: The limit of RFC 1035.
 MAX_SERVICE_NAME_LENGTH = 63
-#: Fields to copy from the original Service: first those of a port, then those of its spec.
+#: Fields to copy from the original Service: those of each port, then those of the spec.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
@@ -250,7 +250,7 @@ class Observed:
 
     @property
     def split_names(self) -> frozenset[str]:
-        """The names of the created Services, and of deleted ones in the rules."""
+        """The names of the created Services, even of deleted Services that the rules still name."""
         record = self.route.record
         # The hash in the name of a deleted Service cannot be checked.
         deleted_names = {name for name in self.route.targets

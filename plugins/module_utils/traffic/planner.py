@@ -10,9 +10,9 @@ restoration marks the record as restoring before it deletes the Services.
 
 Comments `| record of the split | condition | step |` are rows of the tables in
 docs/how-to/traffic-split.md, which defines their words (a test compares both). The first row that
-applies decides. The record is restoring if a restoration has begun, or else splitting; none if it
-is missing or invalid or, in a split, stored for another Service. A wait without a duration ends
-with an error after `timeout`.
+applies decides. In the first cell, "restoring" means that a restoration has begun, and "splitting"
+any other record. "none" means that the record is missing or invalid or, in a split, for another
+Service. A wait without a duration ends with an error after `timeout`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ only a Service that selects pods of the controller.
 
 Comments `| record of the split | condition | step |` are rows of the tables in
 docs/how-to/blue-green.md, which defines their words (a test compares both). The first row that
-applies decides. The record is none if it is missing or invalid. A write is needed if the selector
+applies decides. The record is "none" if missing or invalid. A write is needed if the selector
 lacks the requested version, or if there is no valid record. A wait ends with an error after
 `timeout`. In follow(), the first column is the required state (Goal), and "restore the Service"
 means the next step of _restore().

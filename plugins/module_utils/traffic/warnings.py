@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Before a split begins, warn of requests that it will not affect. No I/O.
+"""Warn, before a split begins, of requests that the split will not affect. No I/O.
 
 ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """
@@ -130,7 +130,7 @@ def _policies(split: Split) -> Values:
     namespace = split.route.namespace
     kinds = ({resource.kind for resource, _item in split.related.items_naming(
         name, namespace, Effect.POLICY)} for name in split.created_names)
-    # The kinds of which each Service of the split already has a policy.
+    # The kinds of policies that each Service of the split already has.
     common_kinds = set.intersection(*kinds)
     return [values for values in _related_values(split, Effect.POLICY)
             if values["kind"] not in {TLS_POLICY, *common_kinds}]

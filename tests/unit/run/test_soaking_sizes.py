@@ -122,7 +122,7 @@ class SimulatedSoak:
 
     def failures(self, *args, **kwargs):
         """Return (kind, pod) of each cause that fails the soak."""
-        self.observe(*args, **kwargs)  # a pod must be missing for CAUSE_TIMEOUT seconds
+        self.observe(*args, **kwargs)  # a missing pod is a failure only after CAUSE_TIMEOUT
         with pytest.raises(RolloutFailed) as error:
             self.observe(*args, **{**kwargs, "seconds": incidents.CAUSE_TIMEOUT})
         return [(cause["kind"], cause["pod"]) for cause in error.value.causes]
@@ -290,7 +290,7 @@ def test_additional_unready_pod_does_not_delay_the_end(soak_):
 
 
 def test_ended_soak_stays_ended_until_a_pod_is_replaced(soak_):
-    """If its last write is rejected, a task decides again."""
+    """A task whose last write was rejected decides again: the soak must still be ended."""
     for _look in range(3):
         end = soak_.observe(2, pods("a", "b"), seconds=REQUEST.soak)
     assert end == "the end"

@@ -65,14 +65,14 @@ class Caches:
 
     #: (cache key, template).
     dry_run_template: tuple[str, Json] | None = None
-    #: The name of the successor that this run has created.
+    #: The name of the successor that the run has created.
     created_name: str = ""
     last_step: Step | None = None
     #: The size before the update.
     size: int | None = None
     is_successor_looked_up: bool = False
     terminating: Terminating = NONE_TERMINATING
-    #: When terminating pods may be counted again, by the monotonic clock.
+    #: The monotonic time of the next permitted count of terminating pods.
     next_terminating_count: float = 0.0
     #: The first list of pods for a handover.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
@@ -171,7 +171,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.ends_task:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # The template is stored right before the step that discards it.
+        # A revision is written right before the step that discards the template.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -254,7 +254,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Steps annotate the primary first. Read it last, so that it is never the older one.
+        # Steps annotate the primary first. Read the primary last, so the successor is never newer.
         return (observed.successor.name,) if observed.successor else ()
 
     def note(self, step: Step, memory: Memory) -> None:
@@ -328,10 +328,10 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
 
 def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
-    """Return the pods that may be reparented, or None if they are not needed or not listed yet.
+    """Return the pods that may be reparented; None if not needed or not listed yet.
 
-    The first list is requested early. It waits for the API server's cache of pods, which may take
-    longer than all patches of a handover.
+    The first list is requested early: the wait for the API server's cache of pods may be longer
+    than all patches of a handover.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
@@ -343,7 +343,7 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
         return None
     future, caches.prefetched_pods = caches.prefetched_pods, None
     if future and successor and any(pod.owner_uid == successor.uid for pod in future.result()):
-        # If this list is outdated, the patch of a changed pod fails, and the pods are listed again.
+        # With an outdated list, the patch of a changed pod fails, and the pods are listed again.
         return future.result()
     is_successor_empty = successor is not None and successor.current == 0
     controller = successor or observed.primary
@@ -367,9 +367,9 @@ def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
 
 def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> ClientDrivenObserved:
-    """Return the observation with the terminating pods, if the next step depends on them.
+    """Add the terminating pods to the observation, if the next step depends on their number.
 
-    They are listed after the status was read, so that each pod is in the status or in the list.
+    List the pods after reading the status, so that each pod is in the status or in the list.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -400,13 +400,13 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
     caches = memory.caches(Caches)
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
-        return None  # The watch has reported the successor, and then its deletion.
-    if primary.takeover:  # No successor is created any more.
+        return None  # The watch has already reported the successor's deletion.
+    if primary.takeover:  # No further successor is created.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.last_step and (
         (caches.last_step.action, caches.last_step.name) == (Action.ANNOTATE, primary.name))
-    # A name that this task has just written needs no look-up: if it is in use, the creation fails.
+    # A name that the task has just written needs no look-up: if in use, the creation fails.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 

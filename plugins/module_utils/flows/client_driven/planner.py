@@ -53,7 +53,7 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Stands for an unknown number; it is larger than any surge.
+#: Stands for an unknown number, and exceeds any surge.
 UNKNOWN_TERMINATING = Terminating(2**31)
 
 
@@ -223,14 +223,14 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary or, if it is annotated, creates the successor."""
+    """Return the first missing step: annotate the primary, or create the successor."""
     refusals.refuse_matching_selector(request, primary.selector)
     name, label = expected_successor(request, primary)
     refusals.refuse_label_in_use(request, primary)
     if request.next_name is None:
         template = with_label(observed.desired or {}, request.label_key, label)
         refusals.refuse_selector_mismatch(request, primary, template, name)
-    # The primary may be scaled down already, for a successor that another client has deleted.
+    # If another client deleted a successor, the primary may already be scaled down.
     desired = max(primary.replicas, size.final_size(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
@@ -247,8 +247,8 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
               desired: int, *, is_forward: bool, paused: int | None) -> Step | None:
     """Return the step that annotates a controller with the direction and the sizes, or None.
 
-    The primary comes first, so the successor never has a newer direction. Every later write tests
-    these annotations, so only one of two clients with opposite requests can change sizes.
+    The primary comes first, so the successor never has a newer direction. Later writes test the
+    annotations, so only one of two clients with opposite requests can change sizes.
     """
     outcome = "updating" if is_forward else "rolling back"
     growing = successor if is_forward else primary
@@ -275,7 +275,7 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Controller,
            shrinking: Controller, desired: int, target: int,
            shrinking_target: int) -> Decision | None:
-    """Return the next scale step, or a wait; None if both controllers have their final size.
+    """Return the next scale step, or a wait; None if both controllers have the final sizes.
 
     target: the final size of `growing`. shrinking_target: the final size of `shrinking`. With
     pod_replacement_policy=TerminationComplete, terminating pods count as existing (KEP-5882).
@@ -312,9 +312,9 @@ def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Control
 
 
 def _pending_deletions(request: Request, controller: Controller) -> int:
-    """Return the number of pods that the controller manager has yet to delete after a scale-down.
+    """Return the number of pods that the controller manager must still delete after a scale-down.
 
-    The list of terminating pods may not contain them yet.
+    The list of terminating pods may not contain these pods yet.
     """
     if not request.waits_for_termination:
         return 0
@@ -324,7 +324,7 @@ def _pending_deletions(request: Request, controller: Controller) -> int:
 
 def _grow_without_partner(request: Request, observed: ClientDrivenObserved,
                           controller: Controller, desired: int, action: Action) -> Decision | None:
-    """Return the step that scales up a controller, or a wait; None if it has the desired size."""
+    """Return the step that scales up a controller, or a wait; None at the desired size."""
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     terminating = _pending_deletions(request, controller) + observed.terminating.count
     if controller.replicas < (
@@ -378,7 +378,7 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return {"request": PREVIOUS} if the controller's record has it, else {}."""
+    """Return {"request": PREVIOUS} if the controller's record has this entry, else {}."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 

@@ -35,7 +35,7 @@ class World(Cluster):
         super().__init__(*items)
         #: The number of the write at which the client dies, and whether it dies after the write.
         self.fatal_write, self.dies_after_write = None, False
-        #: Whether the user may list revisions, and the user's rules (None: unknown).
+        #: Whether the user may list revisions, and the user's RBAC rules (None: unknown).
         self.can_list, self.allowed_rules = True, None
         #: The error of each write of a revision, or "".
         self.denial = ""
@@ -252,7 +252,8 @@ def test_unfinished_update_is_rolled_back_before_a_rollback_to_a_revision():
 
     result = world.run_task(**rollback_to(1))
 
-    # Leave out the last five steps: the handover of the rollback also deletes a successor.
+    # The unfinished update's successor must be deleted. Among the last five steps is another
+    # delete: that of the rollback's own successor.
     assert "delete" in [step["action"] for step in result["steps"][:-5]]
     assert world.images() == {"foo": "myimage:v1"}
     assert world.history() == [(3, "myimage:v1"), (2, "myimage:v2")]

@@ -34,20 +34,21 @@ def read_status(flow: Flow, request: Request,
     """
     request = dataclasses.replace(request, name=primary_name(gateway.controllers(), request.name))
     controller = gateway.controllers().get(request.name)
-    observed = _observe(flow, request, gateway, _revisions(flow, request, gateway, controller))
+    revisions = _revisions_by_owner_uid(flow, request, gateway, controller)
+    observed = _observe(flow, request, gateway, revisions)
     if not (observed.primary or observed.successor):
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     return request, observed, flow.status(request, observed)
 
 
-def new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
-             names: t.Sequence[str]) -> list[Json]:
-    """Return for each primary {"name": its name, "pods": its new pods, as in `rollouts`}.
+def rollouts_with_new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
+                           names: t.Sequence[str]) -> list[Json]:
+    """Return the rollout of each primary, with only its name and its new pods.
 
     Raises RolloutError.
     """
     controller = gateway.controllers().get(names[0]) if len(names) == 1 else None
-    revisions = _revisions(flow, request, gateway, controller)
+    revisions = _revisions_by_owner_uid(flow, request, gateway, controller)
     rollouts: list[Json] = []
     for name in names:
         primary_request = dataclasses.replace(request, name=name)
@@ -79,7 +80,7 @@ class Overview:
         """Return the entries for `rollouts` in the result."""
         names = sorted({primary_name(self._controllers, name) for name in self._names()})
         controller = self._controllers.get(names[0]) if self._params["name"] and names else None
-        revisions = _revisions(self._flow, self._request, self._gateway, controller)
+        revisions = _revisions_by_owner_uid(self._flow, self._request, self._gateway, controller)
         rollouts = [self._rollout(name, revisions) for name in names]
         return [rollout for rollout in rollouts if rollout]
 
@@ -121,9 +122,10 @@ class Overview:
 
 def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress, by name.
+    """Return the migrations in progress, by the names of their controllers.
 
-    Keys: the migrated controller's name, and the name of the migration's object of this kind.
+    A migration is listed under the name of the migrated controller, and under the name of its
+    object of the request's kind.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:
@@ -139,9 +141,9 @@ def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
-def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
-               controller: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions of one controller or of all, by uid of the owner."""
+def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGateway,
+                            controller: Controller | None) -> dict[str, list[Json]]:
+    """Return the ControllerRevisions of a controller (None: of all), by the uid of the owner."""
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):
         for item in gateway.revisions([controller.uid] if controller else []) or []:
@@ -150,6 +152,6 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
 
 
 def _pods(gateway: KubernetesGateway, holders: t.Iterable[Holder]) -> list[Json]:
-    return [report.pod(item, holder.is_new(labels_of(item))) for holder in holders
+    return [report.pod_fields(item, holder.is_new(labels_of(item))) for holder in holders
             for item in gateway.pods(holder.controller)
             if "deletionTimestamp" not in item["metadata"]]

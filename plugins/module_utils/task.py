@@ -34,11 +34,11 @@ from .model.kinds import KINDS, Module, module_of_kind
 from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
-from .overview import Overview, new_pods, primary_name, read_status
+from .overview import Overview, primary_name, read_status, rollouts_with_new_pods
 from .release.summary import Summary
 from .run import driver, fleet, places
 from .run.clock import Clock
-from .run.fleet_result import entry
+from .run.fleet_result import results_entry
 from .run.parent_process import ParentProcess
 from .traffic import request as traffic_request
 from .traffic import split_run
@@ -51,13 +51,14 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
      for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "api_version")},
     pods=dict(type="bool", default=False))
-INFO_EXCLUSIVE_OPTIONS = [("name", "names", selectors) for selectors in fleet.SELECTORS]
+INFO_EXCLUSIVE_OPTIONS = [("name", "names", selector_option)
+                          for selector_option in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
 #: The environment variable with which an action plugin sets Request.job_template.
 JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
 TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
-#: Argument specs by function of this file.
+#: Each module's argument spec, by the name of its function in this file.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
            "analysis": ANALYSIS_OPTIONS, "traffic": TRAFFIC_OPTIONS}
 
@@ -75,9 +76,9 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
         result = InternalError.from_exception(exception).as_result() | {"failed": True}
     if result is None:
         return None
-    # remove_values() also replaces booleans.
+    # remove_values() may also mask booleans, so restore them.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Pod templates are not escaped yet. Ansible warns about subclasses of str, such as Kind.
+    # Escape the pod templates, and convert subclasses of str (Kind), about which Ansible warns.
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
         lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
@@ -126,10 +127,11 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
     try:
         module = Module(params.get("module", Request.module))
         params = manifest_source.with_manifest(options.with_kinds(params, module))
-        return _update_of_kind(params, check_mode, diff, is_read_only)
+        return _update_with_kind_fallback(params, check_mode, diff, is_read_only)
     except RolloutError as error:
         if params.get("name"):
-            error.progress["results"] = [_entry(params, error.as_result() | {"failed": True})]
+            result = error.as_result() | {"failed": True}
+            error.progress["results"] = [_results_entry(params, result)]
         raise
 
 
@@ -146,16 +148,16 @@ def _with_namespace(params: Json) -> Json:
             "default_namespace": default_namespace}
 
 
-def _entry(params: Json, result: Json) -> Json:
+def _results_entry(params: Json, result: Json) -> Json:
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
     kind = params.get("kind") or ""  # a list if the option is invalid
-    return entry(params.get("namespace") or "", params["name"],
-                 kind if isinstance(kind, str) else ",".join(kind), outcome)
+    return results_entry(params.get("namespace") or "", params["name"],
+                         kind if isinstance(kind, str) else ",".join(kind), outcome)
 
 
-def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
-    # Without the option kind, a ReplicationController takes precedence.
-    try:
+def _update_with_kind_fallback(params: Json, check_mode: bool, diff: bool,
+                               is_read_only: bool) -> Json | None:
+    try:  # without the option kind, try a ReplicationController first
         return _update(params, check_mode, diff, is_read_only)
     except NoSuchController as error:
         if params.get("kind") or error.was_deleted:
@@ -187,14 +189,15 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
             result = _update_one(request, groups[places.Place.of(request)], check_mode,
                                  is_read_only)
             if result:
-                result["results"] = [_entry(params, result)]
+                result["results"] = [_results_entry(params, result)]
         # An action plugin sets BATON_PODS in a role with check files.
         if result and "BATON_PODS" in os.environ and not check_mode:
-            # The update has ended, whatever happens here. Without this list, the role asks again.
+            # Ignore errors: all writes are done. Without this list, the role requests the pods.
             with contextlib.suppress(Exception):
                 result["rollouts"] = [
                     rollout for request in requests
-                    for rollout in _new_pods(request, groups[places.Place.of(request)], result)]
+                    for rollout in _rollouts_with_new_pods(
+                        request, groups[places.Place.of(request)], result)]
     if result and not diff:
         del result["diff"]
     return result
@@ -202,22 +205,22 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
 
 def _update_one(request: Request, group: fleet.Group, check_mode: bool,
                 is_read_only: bool) -> Json | None:
-    flow, gateway, splits = group  # splits(False) simulates the traffic splits
+    flow, gateway, make_splits = group  # make_splits(False) returns simulated splits
     if is_read_only:
-        return driver.look(flow, request, gateway, Clock(), splits(True))
+        return driver.result_if_done(flow, request, gateway, Clock(), make_splits(True))
     if check_mode:
-        return driver.simulate(flow, request, gateway, splits(False))
+        return driver.simulate(flow, request, gateway, make_splits(False))
     with ParentProcess() as parent:
         return driver.run(flow, request, gateway, Clock(),
                           lambda line: parent.print_line(f"{request.namespace} | {line}"),
-                          parent.reason_to_stop, splits=splits(True))
+                          parent.reason_to_stop, splits=make_splits(True))
 
 
 def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Json,
                   check_mode: bool, is_read_only: bool) -> Json | None:
     requests = selected_fleet.requests(params, groups)
     if is_read_only:
-        return fleet.look(selected_fleet, requests, groups, Clock())
+        return fleet.result_if_done(selected_fleet, requests, groups, Clock())
     if check_mode:
         return fleet.simulate(selected_fleet, requests, groups, Clock())
     with ParentProcess() as parent:
@@ -225,12 +228,12 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
                          parent.reason_to_stop)
 
 
-def _new_pods(request: Request, group: fleet.Group, result: Json) -> list[Json]:
-    """Return the new pods of the paused controllers in the namespace and of the kind."""
+def _rollouts_with_new_pods(request: Request, group: fleet.Group, result: Json) -> list[Json]:
+    """Return the new pods of each paused controller with the request's namespace and kind."""
     results = [item for item in result["results"] if item["namespace"] == request.namespace
                and item["kind"] in ("", request.kind)]
     names = sorted(Summary(results).paused_names)
-    return new_pods(group.flow, request, group.gateway, names) if names else []
+    return rollouts_with_new_pods(group.flow, request, group.gateway, names) if names else []
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
@@ -272,13 +275,13 @@ def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
 def analysis(params: Json) -> Json:
     """Run the module rollout_analysis. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
-    return _call_with_kind(_analysis, params)
+    return _call_with_kind_fallback(_analysis, params)
 
 
 def _analysis(params: Json) -> Json:
     # Reject invalid options before the first HTTP request.
     spec, request = analyses.parse_analysis(params), _read_only_request(params)
-    send_query = _query_source(spec, params)
+    send_query = _query_sender(spec, params)
     flow = choose(request)
     gateway_context = contextlib.closing(_gateway(params, request, flow))
     with gateway_context as gateway, ParentProcess() as parent:
@@ -294,11 +297,11 @@ def _analysis(params: Json) -> Json:
                                 reason_to_stop)
 
 
-def _query_source(spec: analyses.Analysis,
+def _query_sender(spec: analyses.Analysis,
                   params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
     metric_names = [metric.name for metric in spec.metrics if not metric.lines]
     if not metric_names:
-        return lambda query, stop: Reading(None, "no metric has a query", is_answer=False)
+        return lambda query, reason_to_stop: Reading(None, "no metric has a query", is_answer=False)
     if not params.get("prometheus_url"):
         raise RolloutError(f"metric {metric_names[0]} needs prometheus_url", page="analysis")
     return prometheus.Prometheus(params).query
@@ -323,7 +326,7 @@ def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
     params = _with_namespace(options.with_kinds(params))
     if params["state"] == traffic_request.RESTORED:
         params = _with_kind_of_controller(params)
-    return _call_with_kind(
+    return _call_with_kind_fallback(
         lambda options_of_kind: _traffic(options_of_kind, check_mode, diff), params)
 
 
@@ -335,7 +338,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     with gateway_context as gateway, ParentProcess() as parent:
         _refuse_missing_permissions(split_run.needs(split, request.kind), request, gateway)
 
-        def subject() -> split_run.Subject:
+        def read_subject() -> split_run.Subject:
             gateway.look_up(primary_name(gateway.controllers(), request.name))
             controller = _primary(request, gateway)
             if split.restores and not (split.is_before_update and controller):
@@ -344,7 +347,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
             return split_run.subject(split, flow, primary_request, gateway, status)._replace(
                 controller=observed.primary, is_updated=is_updated)
 
-        result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,
+        result = split_run.run(split, split_run.RealObjects(split, gateway, read_subject),
+                               check_mode,
                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
                                parent.reason_to_stop, ClusterReader(gateway, request.namespace))
     if not diff:
@@ -377,8 +381,8 @@ def _with_kind_of_controller(params: Json) -> Json:
     if params.get("kind"):
         return params
     with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
-        exists = _primary(request, gateway) is not None
-    return params if exists else {**params, "kind": _only_kind(params)}
+        is_found = _primary(request, gateway) is not None
+    return params if is_found else {**params, "kind": _only_kind(params)}
 
 
 def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
@@ -386,7 +390,7 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
     return controllers.get(primary_name(controllers, request.name))
 
 
-def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
+def _call_with_kind_fallback(work: t.Callable[[Json], Json], params: Json) -> Json:
     try:  # without the option kind, try a ReplicationController first
         return work(params)
     except NoSuchController:
@@ -395,12 +399,13 @@ def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
         return work({**params, "kind": kind})
 
 
-def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
+def _refuse_missing_permissions(required_rules: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError for a missing permission, except for Leases."""
+    """Raise RolloutError for a missing permission. Permissions for Leases are not required."""
     rules = gateway.rules()
     if rules is not None:
-        permissions.refuse_missing(rules, needs, dataclasses.replace(request, lock=False))
+        permissions.refuse_missing(rules, required_rules,
+                                   dataclasses.replace(request, lock=False))
 
 
 def _read_only_request(params: Json) -> Request:
@@ -430,4 +435,4 @@ def _only_kind(params: Json) -> str | None:
 def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = True,
              shared_connection: connection.Connection | None = None) -> KubernetesGateway:
     return KubernetesGateway(shared_connection or connection.Connection(params, os.environ),
-                             request.namespace, flow.watches, watches_pods)
+                             request.namespace, flow.watched_kinds, watches_pods)

@@ -292,7 +292,7 @@ class Playground:
         began, cpu_seconds = time.perf_counter(), time.process_time()
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
-                                    request.namespace, choose(request).watches)
+                                    request.namespace, choose(request).watched_kinds)
         slow_connection = SlowConnection() if self._has_slow_connection else None
         if slow_connection:
             slow_connection.slow_down(gateway.http.connection.pool)
@@ -386,11 +386,11 @@ class Playground:
         began = time.perf_counter()
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
-                                    request.namespace, choose(request).watches)
+                                    request.namespace, choose(request).watched_kinds)
         connected = time.perf_counter()
         gateway.controllers()
         listed = time.perf_counter()
-        result = driver.look(choose(request), request, gateway, driver.Clock())
+        result = driver.result_if_done(choose(request), request, gateway, driver.Clock())
         decided = time.perf_counter()
         gateway.close()
         if result is None or result["changed"]:

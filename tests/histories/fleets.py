@@ -176,7 +176,7 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
         for kind in selected_fleet.kinds:
             flow = choose(parse_request({**params, "name": "any", "names": None, "kind": kind}))
             gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}),
-                                        params["namespace"], flow.watches, False)
+                                        params["namespace"], flow.watched_kinds, False)
             groups[fleet.Place(params["namespace"], kind)] = fleet.Group(flow, gateway)
         if death:
             _kill_at_write(groups, *death)

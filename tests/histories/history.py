@@ -492,7 +492,7 @@ class History(RuleBasedStateMachine):
             if run.outcome != "refused":
                 return run
             if other_update := re.search(
-                    r"another update is in progress: to (\S+) .* Another client began it",
+                    r"another update is in progress: to (\S+) .* Another client has changed",
                     run.message):
                 self._run({"image": other_update[1]}, None)
             elif "add max_surge=1" in run.message:  # the budget allows no unavailable pod

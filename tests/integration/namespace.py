@@ -381,7 +381,7 @@ class Namespace:
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
-                                    request.namespace, choose(request).watches)
+                                    request.namespace, choose(request).watched_kinds)
         if fault:
             fault(gateway)
         try:
@@ -397,7 +397,7 @@ class Namespace:
     def check(self, **params: t.Any) -> Json:
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
-                                    request.namespace, choose(request).watches)
+                                    request.namespace, choose(request).watched_kinds)
         with contextlib.closing(gateway):
             return {**driver.simulate(choose(request), request, gateway),
                     "requests": gateway.requests}

@@ -42,9 +42,9 @@ TRAFFIC_MODULE = "baton.kubernetes.traffic_split"
 #: FILE::FUNCTION, or FILE:: for a constant. FILE is relative to module_utils.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
-    "explain/diagnosis.py::_commands": SHOWS,
-    "explain/gitops.py::_flux": WARNS,
-    "explain/gitops.py::_flux_kustomization": WARNS,
+    "explain/diagnosis.py::_command_values": SHOWS,
+    "explain/gitops.py::_find_flux": WARNS,
+    "explain/gitops.py::_find_flux_kustomization": WARNS,
     "explain/pod_health.py::": SHOWS,
     "explain/pod_health.py::_loss_causes": SHOWS,
     "explain/pod_health.py::_cause": PART,
@@ -57,11 +57,11 @@ SITES: dict[str, str] = {
                                     "the others change objects that the template needs",
     "explain/preflight_warnings.py::": WARNS,
     "explain/preflight_warnings.py::kubectl": PART,
-    "explain/preflight_warnings.py::_autoscalers": WARNS,
-    "explain/preflight_warnings.py::_budgets": WARNS,
-    "explain/preflight_warnings.py::_nodes": WARNS,
-    "explain/preflight_warnings.py::_quotas": WARNS,
-    "explain/preflight_warnings.py::_services": WARNS,
+    "explain/preflight_warnings.py::_autoscaler_warnings": WARNS,
+    "explain/preflight_warnings.py::_budget_warnings": WARNS,
+    "explain/preflight_warnings.py::_node_warnings": WARNS,
+    "explain/preflight_warnings.py::_quota_warnings": WARNS,
+    "explain/preflight_warnings.py::_service_warnings": WARNS,
     "flows/autoscaler.py::_not_restored_warning": WARNS,
     "flows/argo_rollouts.py::kubectl_argo": PART,
     "flows/argo_rollouts.py::": "not executed here: needs Argo Rollouts; "
@@ -69,25 +69,26 @@ SITES: dict[str, str] = {
     "flows/server_driven/planner.py::_another_update": "test_another_update_is_rolled_back",
     "flows/commands.py::finish": "test_update_of_another_client_is_completed",
     "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
-    "flows/daemonset/planner.py::_refuse_to_pause": SHOWS,
+    "flows/daemonset/planner.py::_refuse_impossible_pause": SHOWS,
     "flows/deployment/planner.py::refuse_paused":
         "test_deployment_paused_by_another_client_is_resumed",
     "flows/deployment/planner.py::_unreadable_record": EDITS,
-    "flows/deployment/planner.py::_settings_of_pause":
+    "flows/deployment/planner.py::_settings_during_pause":
         "test_deployment_beyond_the_requested_pause_is_rolled_back",
-    "flows/handover.py::_refuse_unproven": SHOWS,
+    "flows/handover.py::_refuse_unproven_successor": SHOWS,
     "flows/handover.py::finish": SHOWS,
-    "flows/roll_on.py::_missing": "not executed here: the same task again, once the object exists",
-    "flows/migration/back.py::_without_stored_controller":
+    "flows/roll_on.py::_missing_object_error":
+        "not executed here: the same task again, once the object exists",
+    "flows/migration/back.py::_decide_without_stored_controller":
         "not executed here: the first task, which test_migration runs",
-    "flows/migration/back.py::plan_back": "not executed here: the same task again, which "
+    "flows/migration/back.py::plan_rollback": "not executed here: the same task again, which "
                                           "test_migration runs after each kill",
-    "flows/migration/deployment_config.py::_differences": WARNS,
-    "flows/migration/deployment_config.py::_lost_triggers": WARNS,
+    "flows/migration/deployment_config.py::_difference_warnings": WARNS,
+    "flows/migration/deployment_config.py::_trigger_warnings": WARNS,
     "flows/migration/observed.py::parse_stored": SHOWS,
     "flows/migration/in_progress.py::commands": "not executed here: the same task again, which "
                                                 "test_migration runs after each kill",
-    "flows/migration/flow.py::_way_out":
+    "flows/migration/flow.py::_recovery_commands":
         "test_migration_with_unavailable_pods_completes_with_another_image",
     "flows/migration/flow.py::commands": OPENSHIFT,
     "flows/migration/flow.py::warnings": WARNS,
@@ -98,23 +99,24 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
     "flows/migration/planner.py::_refuse_another_template": SHOWS,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
-    "flows/migration/planner.py::_with_controller":
+    "flows/migration/planner.py::_decide_with_controller":
         "not executed: needs the old manifest, applied during a migration",
     "flows/refusals.py::_unblock_commands": "test_deletion_blocked_by_a_finalizer_completes",
-    "flows/refusals.py::ambiguous_previous_template": FORGED + "way_back creates the same commands",
+    "flows/refusals.py::ambiguous_previous_template":
+        FORGED + "rollback_command creates the same commands",
     "flows/refusals.py::endless_deletion": SAME
     + "test_deletion_blocked_by_a_finalizer_completes executes the command for the finalizer",
     "flows/refusals.py::no_such_revision": "test_completed_update_is_rolled_back",
-    "flows/refusals.py::refuse_contested": FORGED + SHOWS,
+    "flows/refusals.py::refuse_ambiguous_revision": FORGED + SHOWS,
     "flows/refusals.py::refuse_finalizers": SAME
     + "test_deletion_blocked_by_a_finalizer_completes executes the command for the finalizer",
-    "flows/refusals.py::refuse_without_room": SHOWS,
-    "flows/refusals.py::way_back": "test_completed_update_is_rolled_back",
-    "flows/statefulset/planner.py::preparation": SHOWS,
+    "flows/refusals.py::refuse_too_large_annotations": SHOWS,
+    "flows/refusals.py::rollback_command": "test_completed_update_is_rolled_back",
+    "flows/statefulset/planner.py::preparatory_step": SHOWS,
     "flows/client_driven/flow.py::commands":
         "not executed: only shown in a handover, which takes less than a second; "
         "test_update_with_a_deleted_primary_is_completed executes the same command",
-    "flows/client_driven/planner.py::_without_primary":
+    "flows/client_driven/planner.py::_decide_without_primary":
         "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::finish_command":
         "test_update_with_a_deleted_primary_is_completed",
@@ -141,9 +143,9 @@ SITES: dict[str, str] = {
     "traffic/follower.py::follow": SAME + "see test_update_with_a_split",
     "traffic/planner.py::service_of_split": SHOWS,
     "traffic/request.py::kubectl": PART,
-    "traffic/split_run.py::absent_route": SHOWS,
-    "traffic/switch.py::_refuse": SHOWS,
-    "traffic/switch.py::_refuse_others": SHOWS,
+    "traffic/split_run.py::replace_missing_route": SHOWS,
+    "traffic/switch.py::_refuse_unsuitable_service": SHOWS,
+    "traffic/switch.py::_refuse_foreign_pods": SHOWS,
     "traffic/warnings.py::refuse_missing_policies": "not executed here: test_traffic_split applies "
                                                     "the patch",
     "run/driver.py::loop": SAME + "see test_driver",

@@ -73,7 +73,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     per_minute, share = failure["measurements"]
     assert (per_minute["new"] == pytest.approx(120, abs=40)
             and share["new"] == pytest.approx(0.2, abs=0.05))
-    assert (re.search(r"\d+ of \d+ lines, \d+ of them in pod foo-", share["reason"])
+    assert (re.search(r"\d+ of \d+ lines match, \d+ of the matches in pod foo-", share["reason"])
             and share["samples"] > 40)
     assert failure["failure"]["next_command"].startswith("ansible localhost -m "
                                                          "baton.kubernetes.rolling_update -a ")
@@ -226,8 +226,8 @@ def test_documented_example_prints_the_documented_lines(namespace, kubelet, play
             "the first one in 3 s" in output)
     assert re.search(r"\| measure foo 1/1: error_lines [\d.]+, old [\d.]+: failed "
                      r"\([\d.]+ is more than [\d.]+ "
-                     r"\(max_increase 2, old [\d.]+\): (\d+) of \d+ lines, \1 of them in pod "
-                     r"foo-\w+-\w+\)", output)
+                     r"\(max_increase 2, old [\d.]+\): (\d+) of \d+ lines match, \1 of the "
+                     r"matches in pod foo-\w+-\w+\)", output)
     assert SECRET not in output and pod_counts(namespace) == (3, 1)
 
 

@@ -515,7 +515,7 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
                                     project.path("resourcequotas",
                                                  "none")).get("status", {}).get("used"),
                "the status of the quota")
-    with pytest.raises(RolloutError, match="its Deployment foo cannot be created"):
+    with pytest.raises(RolloutError, match="the Deployment foo that replaces it cannot be created"):
         migrate(project)
     assert "paused" not in simulator.config()["spec"]
 

@@ -159,10 +159,10 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
     fleet_of_controllers, lines, refusals = fleet.Fleet.from_params(params), [], []
     flows = {kind: choose(Request("shop", kind=kind)) for kind in kinds}
     connection = Connection({"kubeconfig": namespace.kubeconfig}, {})
-    connection.reserve(len(flows))
+    connection.enlarge_pool(len(flows))
     groups = {
         fleet.Place(namespace.name, kind): fleet.Group(
-            flow, KubernetesGateway(connection, namespace.name, flow.watches))
+            flow, KubernetesGateway(connection, namespace.name, flow.watched_kinds))
         for kind, flow in flows.items()}
     started_at = time.monotonic()
 

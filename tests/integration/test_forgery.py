@@ -216,7 +216,7 @@ class SharedNamespace:
         request = parse_request({"namespace": self.namespace.name, **DEADLINES, **params})
         flow = choose(request)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig}, {}),
-                                    request.namespace, flow.watches)
+                                    request.namespace, flow.watched_kinds)
         self.inspect_requests(
             gateway, request.name, faults_found if faults_found is not None else []
         )

@@ -334,7 +334,7 @@ def test_exceeded_quota_is_an_error_before_the_first_write(migratable, resource,
     eventually(lambda: migratable.call("GET", quota).get("status", {}).get("used"),
                "the status of the quota")
     for run in (migrate, lambda namespace: namespace.check(**MIGRATE)):
-        with pytest.raises(RolloutError, match=f"its {kind} foo.* cannot be created") as caught:
+        with pytest.raises(RolloutError, match=f"the {kind} foo.* cannot be created") as caught:
             run(migratable)
         assert "exceeded quota: none" in caught.value.why and is_unchanged(migratable, before)
     migratable.call("DELETE", quota)
@@ -348,7 +348,7 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
     body = manifest(0)
     before = migratable.create("replicationcontrollers",
                                {**body, "metadata": {**body["metadata"], "name": name}})
-    with pytest.raises(RolloutError, match=r"its ReplicaSet ffff.* cannot be created"):
+    with pytest.raises(RolloutError, match=r"the ReplicaSet ffff.* cannot be created"):
         migrate(migratable, name=name)
     assert is_unchanged(migratable, before, name)
 

@@ -102,7 +102,7 @@ def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
             DEPLOYMENT, image="myimage:v2", min_ready_seconds=3,
             fault=action_after_write(1, reconcile_after_the_first_new_pod))
     except RolloutError as error:
-        assert "Another client began it during an update to myimage:v2" in error.what
+        assert "changed the template since the update to myimage:v2" in error.what
         controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
     else:
         assert result["rollout"]["phase"] == "complete"

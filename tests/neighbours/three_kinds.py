@@ -106,7 +106,7 @@ class Controllers:
             assert self.pod_versions(kind) == "v2 v2 v2 v2"
         with pytest.raises(RolloutError) as error:
             self.roll(DEPLOYMENT, image="myimage:v2")
-        assert "Another client began it during an update to myimage:v2" in error.value.what
+        assert "changed the template since the update to myimage:v2" in error.value.what
         assert "state=rolled_back" in error.value.next_command
         assert self.roll(DEPLOYMENT, state="rolled_back")["changed"]
         assert self.pod_versions(DEPLOYMENT) == "v1 v1 v1 v1"

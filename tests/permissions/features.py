@@ -127,7 +127,7 @@ def as_yaml(value: t.Any, indent: str = "") -> str:
 def needed_rules(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
     """Return the rules that a task checks before its first write."""
     request = Request("any", kind=kind, **fields)
-    return *choose(request).needs(request), permissions.LEASE_RULE
+    return *choose(request).required_permissions(request), permissions.LEASE_RULE
 
 
 def optional_rules(kind: Kind) -> tuple[Rule, ...]:
@@ -171,9 +171,10 @@ def features() -> list[Feature]:
                 "Refuse an object whose template a Rollout of Argo Rollouts uses.",
                 (argo_rollouts.LIST_RULE,), is_sufficient=False),
         Feature("soak", "Watch the new pods (soak).",
-                (*soak.NEEDS, *soak.OPTIONAL_PERMISSIONS), is_sufficient=False),
+                (*soak.REQUIRED_PERMISSIONS, *soak.OPTIONAL_PERMISSIONS), is_sufficient=False),
         Feature("roll-on", "Replace the pods when the data that they read has changed (roll_on).",
-                roll_on.needs(Request("any", roll_on=("auto",))), is_sufficient=False),
+                roll_on.required_permissions(Request("any", roll_on=("auto",))),
+                is_sufficient=False),
         Feature("causes", "Report why pods do not become available, with the end of the log.",
                 (("", "pods", ("list", "watch")), ("", "events", ("list", "watch")),
                  permissions.LOG_RULE), is_sufficient=False),

@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
     expected_successor,
     find,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import compose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import compose_plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
@@ -143,11 +143,11 @@ def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
     base = observed.primary or observed.successor
     desired = (request.apply_to(base.template) if base
                and request.state is not State.ROLLED_BACK else None)
-    return dataclasses.replace(observed, **{"desired": desired, "now": NOW, **facts})
+    return dataclasses.replace(observed, **{"desired_template": desired, "now": NOW, **facts})
 
 
 def plan(request: Request, observed: Observed) -> Decision:
-    return compose(choose(request), request, observed)
+    return compose_plan(choose(request), request, observed)
 
 
 def rollout_status(request: Request, observed: Observed) -> RolloutStatus:

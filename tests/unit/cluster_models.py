@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Extend the models of check mode: tests make the changes one by one, and copy the state.
+"""Extend the models of check mode, so that tests can make single changes and copy the state.
 
 tests/integration compares the models with real clusters.
 """
@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
     MAX_PODS,
     SimulatedCluster,
-    has_counts,
+    has_status_counts,
     is_terminating,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import (
@@ -70,7 +70,7 @@ class Move(t.NamedTuple):
     name: str
 
 
-class Moves:
+class SettlingMixin:
     """Mixin that makes moves of a model until none remains."""
 
     def settle(self) -> bool:
@@ -82,7 +82,7 @@ class Moves:
         return has_changed
 
 
-class ClusterModel(Moves, SimulatedCluster):
+class ClusterModel(SettlingMixin, SimulatedCluster):
     """ReplicationControllers or ReplicaSets, and a lagging controller manager."""
 
     #: Whether pods take time to terminate. In check mode, they terminate immediately.
@@ -148,38 +148,38 @@ class ClusterModel(Moves, SimulatedCluster):
         return moves
 
     def make(self, move: Move) -> None:
-        methods = {"deliver": self._make_deliver, "deliver-owner": self._make_deliver_owner,
-                   "sync": self._make_sync,
-                   "finalize": self._make_finalize, "collect": self._make_collect,
-                   "ready": self._make_ready, "end": self._make_end}
+        methods = {"deliver": self._deliver_controller, "deliver-owner": self._deliver_owner,
+                   "sync": self._sync_controller,
+                   "finalize": self._remove_finalizers, "collect": self._collect_pods,
+                   "ready": self._set_pod_ready, "end": self._end_pod}
         methods[move.verb](move.name)
 
-    def _make_deliver(self, _name: str) -> None:
+    def _deliver_controller(self, _name: str) -> None:
         self._deliver()
 
-    def _make_deliver_owner(self, _owner: str) -> None:
+    def _deliver_owner(self, _owner: str) -> None:
         self._change_first_pod(lambda pod: pod.owner_uid != pod.cached_owner_uid,
                                lambda pod: pod._replace(cached_owner_uid=pod.owner_uid))
 
-    def _make_sync(self, name: str) -> None:
+    def _sync_controller(self, name: str) -> None:
         self.pods, removed_pods, status = self._sync(name)
         self._terminate(removed_pods)
         item = self.items.get(name)
         if item and item["metadata"].get("uid") == self.cached[name]["metadata"].get("uid"):
             self.items[name] = {**item, "status": status}
 
-    def _make_finalize(self, name: str) -> None:
+    def _remove_finalizers(self, name: str) -> None:
         self._store(name, None)
 
-    def _make_collect(self, uid: str) -> None:
+    def _collect_pods(self, uid: str) -> None:
         self._terminate([pod for pod in self.pods if pod.owner_uid == uid])
         self.pods = [pod for pod in self.pods if pod.owner_uid != uid]
 
-    def _make_ready(self, uid: str) -> None:
+    def _set_pod_ready(self, uid: str) -> None:
         self._change_first_pod(lambda pod: pod.owner_uid == uid and not pod.ready,
                                lambda pod: pod._replace(ready=True))
 
-    def _make_end(self, uid: str) -> None:
+    def _end_pod(self, uid: str) -> None:
         self.terminating.remove(next(pod for pod in self.terminating if pod.owner_uid == uid))
 
     def _change_first_pod(self, matches: t.Callable[[Pod], bool],
@@ -188,7 +188,7 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods[index] = change(self.pods[index])
 
     def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods, without the fields that would distinguish equal states."""
+        """Begin to terminate pods. Reset irrelevant fields, so that equivalent states are equal."""
         if self.terminates_slowly:
             terminating_pods = [pod._replace(ready=False, cached_owner_uid="") for pod in pods]
             self.terminating = sorted([*self.terminating, *terminating_pods])
@@ -208,7 +208,7 @@ class ClusterModel(Moves, SimulatedCluster):
         own_pods, other_pods = own_and_other_pods
         own_pods, removed_pods, status = self._pods_after_sync(controller, own_pods)
         pods = sorted(other_pods + own_pods)
-        if pods == sorted(self.pods) and (not exists or has_counts(item, status)):
+        if pods == sorted(self.pods) and (not exists or has_status_counts(item, status)):
             return None
         return pods, removed_pods, status
 
@@ -243,7 +243,7 @@ def _size(item: Json) -> int:
     return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 
-class DeploymentModel(Moves, SimulatedDeployments):
+class DeploymentModel(SettlingMixin, SimulatedDeployments):
     """Deployments, with their ReplicaSets in a ClusterModel."""
 
     def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json] = ()) -> None:
@@ -261,13 +261,14 @@ class DeploymentModel(Moves, SimulatedDeployments):
     def _next_write(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
-        Source: scale (pkg/controller/deployment/sync.go), which distributes missing or surplus
-        replicas over all ReplicaSets. This model changes only the largest one.
+        Kubernetes distributes missing or surplus replicas over all ReplicaSets: scale() in
+        pkg/controller/deployment/sync.go. This model changes only the largest one.
         """
         primary = Deployment.from_api(self.items[name])
         if not primary.settings["paused"]:
             return super()._next_write(name)
-        active_sets = [replica_set for replica_set in find(primary, self.sets.controllers()).sets
+        observation = find(primary, self.sets.controllers())
+        active_sets = [replica_set for replica_set in observation.replica_sets
                        if replica_set.replicas]
         rolling_update = primary.settings["strategy"].get("rollingUpdate")
         if len(active_sets) < 2 or rolling_update is None:
@@ -287,8 +288,8 @@ class DeploymentModel(Moves, SimulatedDeployments):
             self.sets.make(move)
 
 
-class RevisionMoves:
-    """Moves of StatefulSets and DaemonSets. Pods with a broken image never become ready."""
+class RevisionModel:
+    """Mixin for StatefulSets and DaemonSets. Pods with a broken image never become ready."""
 
     broken_images: frozenset[str] = frozenset()
 
@@ -326,13 +327,13 @@ class RevisionMoves:
                 and _image(revision["data"]["spec"]["template"]) in self.broken_images)
 
 
-class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
+class StatefulSetModel(RevisionModel, SimulatedStatefulSets):
     @staticmethod
     def _pod_label(revision: Json) -> str:
         return revision["metadata"]["name"]
 
 
-class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
+class DaemonSetModel(RevisionModel, SimulatedDaemonSets):
     """DaemonSets whose nodes a test can change."""
 
     _pod_label = staticmethod(pod_label_of)

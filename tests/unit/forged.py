@@ -144,8 +144,8 @@ def forged_documents(document: Json) -> list[str]:
 #: The KEYS that are labels. All others are annotations.
 LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
           object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
-          object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
-          *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
+          object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE_LABEL,
+          gitops.MANAGED_BY_LABEL, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 _APPLICATION_NAMES = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
 #: Records of a rollback with to_revision=previous.
 _RECORDS_OF_ROLLBACK_TO_PREVIOUS = tuple(
@@ -202,7 +202,7 @@ KEYS: dict[str, tuple[str, ...]] = {
                            *(f"{name}:x/foo" for name in _APPLICATION_NAMES)),
     gitops.FLUX_RECONCILE: ("disabled", "Disabled", *HOSTILE_TEXTS),
     suspension.HELM_CONTROLLER.annotation: ("disabled", "Disabled", *HOSTILE_TEXTS),
-    **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
+    **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE_LABEL, gitops.MANAGED_BY_LABEL,
                      *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
                      *gitops.HELM_RELEASE), _APPLICATION_NAMES),
 }

@@ -55,7 +55,7 @@ class IdleGateway:
     def terminating_pods(self, selector):
         return ()
 
-    def refuse_hand_over(self, controller):
+    def refuse_forbidden_handover(self, controller):
         return
 
     def troubled_pods(self, controller):

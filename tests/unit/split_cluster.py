@@ -92,7 +92,7 @@ class SplitCluster(PodCountingCluster):
     def collection_path(self, resource):
         return resource
 
-    def pages(self, path, query):
+    def list_all(self, path, query):
         self.requests.append(path)
         if path == "services":
             return list(self.world.services.values()), ""

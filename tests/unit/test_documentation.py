@@ -163,7 +163,7 @@ def test_warnings_and_causes_of_a_traffic_split_are_documented():
     for title, rows in (
             ("Warnings", [(row.case, row.sentence) for row in warnings.ROWS]),
             ("When requests do not arrive",
-             [(row.case, row.sentence, f"`{row.command}`") for row in causes.ROWS])):
+             [(row.case, row.sentence, f"`{row.next_step}`") for row in causes.ROWS])):
         section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
         documented = [[cell.strip("| ") for cell in row] for row in rows_of(section)]
         assert documented == [list(map(as_documented, row)) for row in rows] and len(rows) > 7

@@ -53,7 +53,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset i
     observed as daemonset,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import (
-    hash_of,
+    template_hash_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import (
     SimulatedMigration,
@@ -687,9 +687,9 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
 def real_hash(world: World) -> str:
     """Return the hash that a real migration of foo would store."""
     template = world.entries()["foo"][2]["spec"]["template"] if "foo" in world.entries() else {}
-    return hash_of(Request("foo"),
-                   Controller.from_api({"metadata": {"name": "foo"},
-                                        "spec": {"template": template}}))
+    return template_hash_of(Request("foo"),
+                            Controller.from_api({"metadata": {"name": "foo"},
+                                                          "spec": {"template": template}}))
 
 
 @st.composite

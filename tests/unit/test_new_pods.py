@@ -133,7 +133,7 @@ def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
     write_count = len(world.writes)
     with pytest.raises(RolloutError, match="stopped"):
         world.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
-                  stop=lambda: "enough" if len(world.writes) > write_count else "")
+                  reason_to_stop=lambda: "enough" if len(world.writes) > write_count else "")
     answers_during_update.append([pods_of(world) for pods_of in SOURCES])
     world.update(state="rolled_back")
 

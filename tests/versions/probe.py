@@ -32,7 +32,8 @@ def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
     """Update the controller of a source, and return the error or ""."""
     request = parse_request({"name": name, "namespace": namespace, "image": "myimage:v2"})
     try:
-        gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)
+        gateway = KubernetesGateway(Connection(options, {}), namespace,
+                                    choose(request).watched_kinds)
         try:
             result = driver.run(choose(request), request, gateway, driver.Clock())
         finally:

@@ -43,11 +43,11 @@ class Sources(t.NamedTuple):
 
 
 def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], Subject],
-        sources: Sources,
-        clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
+        sources: Sources, clock: Clock, print_line: t.Callable[[str], None],
+        reason_to_stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is known, and return the result of the task.
 
-    Raises RolloutError unless the analysis passes. stop: returns a reason to end the task, or "".
+    Raises RolloutError unless the analysis passes. reason_to_stop: returns "" to continue the task.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -56,7 +56,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     print_line(report.first_line(name, analysis, subject))
     next_start = clock.monotonic() + analysis.initial_delay
     for number in range(1, analysis.count + 1):
-        _wait(next_start, subject, clock, stop)
+        _wait(next_start, subject, clock, reason_to_stop)
         next_start = clock.monotonic() + analysis.interval
         subject = observe()
         # After the end of an update, all pods count as new.
@@ -70,7 +70,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
                                             "pause_at), and run the same task again")
         for metric in analysis.metrics:
             readings = _measure(metric, _placeholder_values(namespace, analysis, subject), subject,
-                                sources, stop)
+                                sources, reason_to_stop)
             warnings |= dict.fromkeys(
                 warning for reading in readings.all() for warning in reading.warnings)
             outcome, reason = evaluate(metric, readings, analysis.passes_without_old_pods)
@@ -94,7 +94,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
 
 
 def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subject: Subject,
-             sources: Sources, stop: t.Callable[[], str]) -> Readings:
+             sources: Sources, reason_to_stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
     placeholder_values: by group ("new" or "old"), then by placeholder. Raises RolloutError.
@@ -102,12 +102,13 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
     if metric.lines:
-        return _measure_logs(metric.lines, subject, sources, stop)
+        return _measure_logs(metric.lines, subject, sources, reason_to_stop)
 
     def send(query: str, group: str) -> Reading:
-        _raise_if_stopped(stop, subject)
+        _raise_if_stopped(reason_to_stop, subject)
         reading = sources.query(queries.fill_placeholders(query, placeholder_values[group]))
-        _raise_if_stopped(stop, subject)  # a stop may have ended query() without a value
+        # A stop may have ended query() without a value.
+        _raise_if_stopped(reason_to_stop, subject)
         return reading
 
     measures_old = bool(subject.old) and metric.applies_to_old_pods
@@ -120,15 +121,16 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
 
 
 def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
-                  stop: t.Callable[[], str]) -> Readings:
+                  reason_to_stop: t.Callable[[], str]) -> Readings:
     readings = []
     for names in (subject.new, subject.old):
-        _raise_if_stopped(stop, subject)
+        _raise_if_stopped(reason_to_stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _raise_if_stopped(stop, subject)  # a stop may have ended read_logs() without a value
-    (new, new_lines), (old, old_lines) = readings
-    return Readings(new, old, new_lines, old_lines)
+        # A stop may have ended read_logs() without a value.
+        _raise_if_stopped(reason_to_stop, subject)
+    (new, new_line_count), (old, old_line_count) = readings
+    return Readings(new, old, new_line_count, old_line_count)
 
 
 def _placeholder_values(namespace: str, analysis: Analysis,
@@ -149,21 +151,22 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
     cases = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
-    return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
-            "spaced sample"
+    return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action} (an evenly spaced "
+            "sample)"
             for limit, prefix, action in sorted(cases)
             for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 
 
-def _wait(until: float, subject: Subject, clock: Clock, stop: t.Callable[[], str]) -> None:
+def _wait(until: float, subject: Subject, clock: Clock,
+          reason_to_stop: t.Callable[[], str]) -> None:
     while True:
-        _raise_if_stopped(stop, subject)
+        _raise_if_stopped(reason_to_stop, subject)
         if (remaining := until - clock.monotonic()) <= 0:
             return
         clock.sleep(min(POLL_INTERVAL, remaining))
 
 
-def _raise_if_stopped(stop: t.Callable[[], str], subject: Subject) -> None:
-    if reason := stop():
+def _raise_if_stopped(reason_to_stop: t.Callable[[], str], subject: Subject) -> None:
+    if reason := reason_to_stop():
         raise RolloutError(f"stopped ({reason})", where=subject.where,
                            next_command="run the same task again")

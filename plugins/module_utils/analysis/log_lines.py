@@ -147,7 +147,8 @@ def log_readings(error_lines: ErrorLines,
         sums[0] += count
         sums[1] += log_lines.covered_seconds
     worst_pod, errors_of_pod = errors_by_pod.most_common(1)[0]
-    note = (f"{error_count} of {line_count} lines, {errors_of_pod} of them in pod {worst_pod}"
+    note = (f"{error_count} of {line_count} lines match, {errors_of_pod} of the matches in pod "
+            f"{worst_pod}"
             if error_count else "")
     truncated_log = next(
         (log_lines.log for log_lines, _count in counts if log_lines.is_truncated), None)

@@ -15,8 +15,8 @@ import time
 import typing as t
 from urllib.parse import urlencode
 
-from ..cluster.http import Http, ResponseTooLarge, Unreachable, quoted
-from ..cluster.refused import RETRIED, Refused
+from ..cluster.http import Http, ResponseTooLarge, Unreachable, path_segment
+from ..cluster.refused import RETRIED_STATUSES, Refused
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from .log_lines import Log, LogLines, log_readings, parse_lines, readable_logs
@@ -51,13 +51,14 @@ class Logs:
     """A reader of the logs of pods in a namespace."""
 
     def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float],
-                 stop: t.Callable[[], str]) -> None:
+                 reason_to_stop: t.Callable[[], str]) -> None:
         """Initialize the reader. window: how many seconds of each log to read.
 
         now: returns the time of the API server in seconds since 1970.
-        stop: returns a reason to stop the task, or "".
+        reason_to_stop: returns a reason to stop the task, or "".
         """
-        self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
+        self._http, self._window = http, max(1, math.ceil(window))
+        self._now, self._reason_to_stop = now, reason_to_stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
 
     def read(self, error_lines: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
@@ -97,7 +98,7 @@ class Logs:
         query = urlencode({"container": log.container, "previous": str(log.is_previous).lower(),
                            "sinceSeconds": self._window, "limitBytes": limit,
                            "timestamps": "true"})
-        path = f"{self._path}/{quoted(log.pod)}/log?{query}"
+        path = f"{self._path}/{path_segment(log.pod)}/log?{query}"
         why = ""
         for pause in (*BACKOFF, 0):
             generation, start = self._http.connection.generation, time.monotonic()
@@ -108,7 +109,7 @@ class Logs:
                 raise _TransientError(_unreadable_log_text(log, error.what)) from None
             except Unreachable as error:
                 why = str(error)
-                if time.monotonic() - start > REQUEST_TIMEOUT / 2 or self._stop():
+                if time.monotonic() - start > REQUEST_TIMEOUT / 2 or self._reason_to_stop():
                     break  # after a timeout, a retry is useless
                 time.sleep(pause)
                 continue
@@ -125,9 +126,9 @@ class Logs:
             why = refused.reason if refused.status_object else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
-            elif status not in RETRIED:
+            elif status not in RETRIED_STATUSES:
                 break
-            if self._stop():
+            if self._reason_to_stop():
                 break
             time.sleep(pause)
         raise _TransientError(_unreadable_log_text(log, why))

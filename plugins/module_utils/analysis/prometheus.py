@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 from ..cluster import secrets as masking
 from ..cluster.connection import USER_AGENT
 from ..cluster.http import CONNECT_TIMEOUT, innermost_reason, read_body
-from ..cluster.refused import RETRIED
+from ..cluster.refused import RETRIED_STATUSES
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import parse_duration
@@ -74,21 +74,21 @@ class Prometheus:
             ca_certs=options.get("ca_cert"),
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
-    def query(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
+    def query(self, query: str, reason_to_stop: t.Callable[[], str] = str) -> Reading:
         """Return the reading of a query; it has no number if each attempt has a transient error.
 
-        stop: returns a reason to send no further request, or "". Raises RolloutError for a
-        permanent error.
+        reason_to_stop: returns a reason to send no further request, or "".
+        Raises RolloutError for a permanent error.
         """
         why = ""
         for pause in (*BACKOFF, 0):
             status, data, why = self._send(query)
-            if status and status not in RETRIED and status < 500:
+            if status and status not in RETRIED_STATUSES and status < 500:
                 return self._parse_response(query, status, data)
             if status:
                 why = (f"Prometheus at {self.server} answers with status {status}: "
                        f"{_error_message(data)}")
-            if stop():
+            if reason_to_stop():
                 break
             time.sleep(pause)
         return Reading(None, why, is_answer=False)

@@ -30,7 +30,7 @@ from .kubeconfig import (
     documents,
     invalid_yaml_error,
     parse_inline_content,
-    unknown_context_errors,
+    translate_unknown_context_error,
 )
 
 #: Each option that may contain a secret has no_log.
@@ -107,9 +107,9 @@ class Connection:
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
             self._set_pool_size()
-            inline = _inline_certificates(self._options, self._kubeconfig)
-            if any(inline):
-                certificates.set_ssl_context(inline, self.pool.connection_pool_kw)
+            inline_certificates = _inline_certificates(self._options, self._kubeconfig)
+            if any(inline_certificates):
+                certificates.set_ssl_context(inline_certificates, self.pool.connection_pool_kw)
 
     @contextlib.contextmanager
     def _translate_errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
@@ -138,7 +138,7 @@ class Connection:
         raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
 
-    def reserve(self, group_count: int) -> None:
+    def enlarge_pool(self, group_count: int) -> None:
         """Enlarge the pool for several groups of controllers: each watch needs a connection."""
         with self._lock:
             self._group_count = group_count
@@ -337,10 +337,10 @@ def _refuse_missing_files(options: Json) -> None:
 def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certificates:
     if kubeconfig is None:
         return Certificates()
-    inline = kubeconfig.certificates()
-    return Certificates(b"" if "ca_cert" in options else inline.ca_certificates,
-                        b"" if "client_cert" in options else inline.certificate,
-                        b"" if "client_key" in options else inline.key)
+    inline_certificates = kubeconfig.certificates()
+    return Certificates(b"" if "ca_cert" in options else inline_certificates.ca_certificates,
+                        b"" if "client_cert" in options else inline_certificates.certificate,
+                        b"" if "client_key" in options else inline_certificates.key)
 
 
 def _headers_for_proxy(proxy: str | None, header_options: Json) -> t.Any:
@@ -367,7 +367,7 @@ def _load_kubeconfig(options: Json, configuration: t.Any, timeout: float) -> Kub
         paths = content.split(os.pathsep)
         if not any(os.path.exists(os.path.expanduser(path)) for path in paths):
             raise RolloutError(f"there is no kubeconfig at {content}", next_command=HINT)
-    with unknown_context_errors(options.get("kubeconfig"), context):
+    with translate_unknown_context_error(options.get("kubeconfig"), context):
         kubeconfig = Kubeconfig(content, context, timeout, options.get("persist_config", False))
         kubeconfig.load(configuration)
     return kubeconfig

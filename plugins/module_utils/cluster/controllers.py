@@ -58,7 +58,7 @@ class Controllers:
 
     def fill(self) -> None:
         """List the controllers on the first call; do nothing later. Raises RolloutError."""
-        with self._errors():
+        with self._translate_refusals():
             self._informer.fill()
 
     def stop(self) -> None:
@@ -104,11 +104,11 @@ class Controllers:
 
         Returns None if a new list leaves the changes unknown. Raises RolloutError.
         """
-        with self._errors():
+        with self._translate_refusals():
             return self._informer.update(seconds)
 
     @contextlib.contextmanager
-    def _errors(self) -> t.Iterator[None]:
+    def _translate_refusals(self) -> t.Iterator[None]:
         try:
             yield
         except Refused as refused:

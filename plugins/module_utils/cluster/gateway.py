@@ -27,7 +27,7 @@ class Gateway(RealCluster, t.Protocol):
     def wait(self, seconds: float) -> t.Any:
         """Wait at most `seconds` for a change. May return early without one."""
 
-    def refuse_hand_over(self, controller: Controller) -> None:
+    def refuse_forbidden_handover(self, controller: Controller) -> None:
         """Raise RolloutError if a dry run shows that the user may not change the owner of pods."""
 
     def warnings(self) -> list[Json]:

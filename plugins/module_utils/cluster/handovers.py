@@ -21,12 +21,12 @@ from .http import (
     JSON_PATCH,
     METADATA,
     OBJECT_METADATA,
-    Namespaced,
+    GatewayPart,
     OutcomeUnknown,
     label_selector,
-    quoted,
+    path_segment,
 )
-from .refused import RETRIED, Refused
+from .refused import RETRIED_STATUSES, Refused
 
 #: A connection for fewer than PODS_PER_CONNECTION pods costs more time (TLS) than it saves.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
@@ -37,7 +37,7 @@ MAY_CONTINUE_PERIOD = 0.2
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 
 
-class Handovers(Namespaced):
+class Handovers(GatewayPart):
     """The handovers of pods in a namespace; see gateway.py."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
@@ -81,11 +81,11 @@ class Handovers(Namespaced):
         except OutcomeUnknown:
             return None  # the next list of the pods shows the owner
         except Refused as refused:
-            if refused.is_stale(patch):
+            if refused.is_conflict(patch):
                 return None
             raise self._patch_error(refused, patch) from refused
 
-    def refuse_hand_over(self, controller: Controller) -> None:
+    def refuse_forbidden_handover(self, controller: Controller) -> None:
         """Raise RolloutError if RBAC or admission denies a dry run with one pod.
 
         Ignores other failures: for example, a webhook may not support dry runs.
@@ -101,17 +101,18 @@ class Handovers(Namespaced):
                     self._patch_pod(patch, is_write=False)
                 except Refused as refused:
                     if refused.status == 403 or (refused.status == 422
-                                                 and not refused.is_stale(patch)):
+                                                 and not refused.is_conflict(patch)):
                         raise self._patch_error(
                             refused, patch, "; nothing was changed") from refused
 
     def _patch_pod(self, patch: Patch, is_write: bool) -> Json:
-        path = self._pods_path + f"/{quoted(patch.name)}" + ("" if is_write else "?dryRun=All")
+        query = "" if is_write else "?dryRun=All"
+        path = f"{self._pods_path}/{path_segment(patch.name)}{query}"
         return self.http.send("PATCH", path, list(patch.operations), JSON_PATCH,
                               is_write=is_write, accept=OBJECT_METADATA)
 
     def _patch_error(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
-        if refused.status == 401 or refused.status in RETRIED:
+        if refused.status == 401 or refused.status in RETRIED_STATUSES:
             return refused.as_error(self._where)
         return RolloutError(
             f"not allowed to change the controller of pod {patch.name} ({refused.status})"

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, objects, text
 from .connection import Connection
-from .refused import RETRIED, Refused
+from .refused import RETRIED_STATUSES, Refused
 
 #: Seconds. READ_TIMEOUT applies to each read of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
@@ -163,12 +163,12 @@ class Http:
 
     def _is_temporary(self, status: int) -> bool:
         is_warming_up = time.monotonic() - self._unreachable_at < WARM_UP_SECONDS
-        return status in RETRIED or (status in (401, 403) and is_warming_up)
+        return status in RETRIED_STATUSES or (status in (401, 403) and is_warming_up)
 
     def get(self, collection: str, kind: str, namespace: str, name: str) -> Json | None:
         """Return an object, or None if it does not exist. Raises Refused, RolloutError."""
         try:
-            item = self.send("GET", f"{collection}/{quoted(name)}")
+            item = self.send("GET", f"{collection}/{path_segment(name)}")
         except Refused as refused:
             if refused.status == 404:
                 return None
@@ -233,7 +233,7 @@ class Http:
         except ResponseTooLarge:
             return send(SMALL_PAGE_SIZE)
 
-    def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
+    def list_all(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
         """Return all objects of a list, and its resourceVersion. Raises Refused, RolloutError."""
         items: list[Json] = []
         continue_token, was_restarted = "", False
@@ -253,7 +253,7 @@ class Http:
         raise ResponseTooLarge(f"there are more than {MAX_OBJECTS} objects at {path}")
 
 
-class Namespaced:
+class GatewayPart:
     """Base class of the parts of KubernetesGateway."""
 
     def __init__(self, http: Http, namespace: str) -> None:
@@ -341,7 +341,7 @@ def _encode(body: t.Any) -> bytes:
     return document
 
 
-def quoted(name: str) -> str:
+def path_segment(name: str) -> str:
     """Return a name in percent-encoding, as one segment of a path."""
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 

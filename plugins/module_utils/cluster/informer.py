@@ -44,9 +44,13 @@ class Store(t.Generic[Value]):
     """A thread-safe store of the objects of one resource, by name."""
 
     def __init__(self, convert: t.Callable[[Json], Value | None], *, is_bounded: bool,
-                 has_history: bool, index_value_of: t.Callable[[Value], str | None]) -> None:
-        """Initialize an empty store. is_bounded: store at most PAGE_SIZE objects."""
-        self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
+                 keeps_history: bool, index_value_of: t.Callable[[Value], str | None]) -> None:
+        """Initialize an empty store.
+
+        is_bounded: store at most PAGE_SIZE objects.
+        keeps_history: keep the states that changes() and deleted() return.
+        """
+        self._convert, self._is_bounded, self._keeps_history = convert, is_bounded, keeps_history
         self._index_value_of = index_value_of
         self._lock = threading.Lock()
         self._objects: dict[str, Value] = {}
@@ -98,7 +102,8 @@ class Store(t.Generic[Value]):
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
         """Delete an object if the stored one has this uid."""
         with self._lock:
-            self._record_deletion(uid, self._convert(item) if item and self._has_history else None)
+            last_state = self._convert(item) if item and self._keeps_history else None
+            self._record_deletion(uid, last_state)
             if name in self._versions and self._versions[name].uid == uid:
                 del self._versions[name]
                 self._pop(name)
@@ -112,7 +117,7 @@ class Store(t.Generic[Value]):
                     and _is_older(version.resource_version, self._list_version)):
                 return False  # the object was deleted before the last list request
             is_stored = self._put(item)
-            if self._has_history and version.uid not in self._deleted_states:
+            if self._keeps_history and version.uid not in self._deleted_states:
                 stored = self._objects.get(name) if is_stored else self._convert(item)
                 self._history += [stored] if stored is not None else []
         return is_stored
@@ -143,7 +148,7 @@ class Store(t.Generic[Value]):
             return False
         if stored_version and stored_version.uid != version.uid:
             self._remove(name, is_deleted=True)
-        # Keep both dicts in the order of the last changes, for _limit().
+        # Keep both dicts in the order of the last changes, for _drop_first_above_limit().
         self._versions.pop(name, None)
         self._pop(name)
         self._versions[name] = version
@@ -153,8 +158,8 @@ class Store(t.Generic[Value]):
             if index_value := self._index_value_of(stored):
                 self._by_index[index_value][name] = stored
         if self._is_bounded:
-            _limit(self._versions)
-            _limit(self._objects)
+            _drop_first_above_limit(self._versions)
+            _drop_first_above_limit(self._objects)
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
@@ -172,8 +177,8 @@ class Store(t.Generic[Value]):
         return stored
 
     def _record_deletion(self, uid: str, stored: Value | None) -> None:
-        self._deleted_states[uid] = stored if self._has_history else None
-        _limit(self._deleted_states)
+        self._deleted_states[uid] = stored if self._keeps_history else None
+        _drop_first_above_limit(self._deleted_states)
 
 
 class Informer(t.Generic[Value]):
@@ -181,17 +186,17 @@ class Informer(t.Generic[Value]):
 
     def __init__(self, http: Http, path: str, query: Json,
                  convert: t.Callable[[Json], Value | None], *, is_watched: bool = True,
-                 has_all_pages: bool = True, has_history: bool = False,
+                 lists_all_pages: bool = True, keeps_history: bool = False,
                  index_value_of: t.Callable[[Value], str | None] = lambda stored: None) -> None:
         """Initialize an empty informer, without a request.
 
         convert: returns None for an object that must not be stored.
         is_watched: if False, list the objects every LIST_PERIOD seconds.
-        has_all_pages: if False, store only the first page.
+        lists_all_pages: if False, store only the first page.
         """
         self._http, self._path, self._query = http, path, query
-        self._is_watched, self._has_all_pages = is_watched, has_all_pages
-        self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history,
+        self._is_watched, self._lists_all_pages = is_watched, lists_all_pages
+        self.store = Store(convert, is_bounded=not lists_all_pages, keeps_history=keeps_history,
                            index_value_of=index_value_of)
         #: Held while listing objects or applying events, but not while storing a write's response.
         self._update_lock = threading.Lock()
@@ -282,7 +287,7 @@ class Informer(t.Generic[Value]):
         """Return the resourceVersion of a new list, and whether objects have changed."""
         self._listed_at = time.monotonic()
         try:
-            items, version = self._pages()
+            items, version = self._fetch_items()
         except Refused as refused:
             self.refusal = refused
             raise
@@ -290,9 +295,9 @@ class Informer(t.Generic[Value]):
         self.refusal, self._was_listed = None, True
         return version, self.store.replace(items, version, self._is_partial)
 
-    def _pages(self) -> tuple[list[Json], str]:
-        if self._has_all_pages:
-            return self._http.pages(self._path, self._query)
+    def _fetch_items(self) -> tuple[list[Json], str]:
+        if self._lists_all_pages:
+            return self._http.list_all(self._path, self._query)
         page = self._http.page(self._path, self._query)
         self._is_partial = bool(page["metadata"].get("continue"))
         return page.get("items") or [], page["metadata"]["resourceVersion"]
@@ -304,6 +309,6 @@ def _is_older(version: str, other_version: str) -> bool:
             and int(version) < int(other_version))
 
 
-def _limit(entries: dict[str, t.Any]) -> None:
+def _drop_first_above_limit(entries: dict[str, t.Any]) -> None:
     if len(entries) > PAGE_SIZE:
         del entries[next(iter(entries))]

@@ -203,7 +203,7 @@ def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
 
 
 @contextlib.contextmanager
-def unknown_context_errors(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
+def translate_unknown_context_error(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
     """Turn the error for an unknown context into a RolloutError."""
     from kubernetes.config.config_exception import ConfigException
 

@@ -20,7 +20,7 @@ from ..model.steps import AUTOSCALER, Create, Delete, Merge, Patch, Write, keys
 from .connection import Connection
 from .controllers import Controllers
 from .handovers import Handovers
-from .http import JSON_PATCH, METADATA, Http, OutcomeUnknown, Unreachable, quoted
+from .http import JSON_PATCH, METADATA, Http, OutcomeUnknown, Unreachable, path_segment
 from .leases import Leases
 from .pods import Pods
 from .refused import Refused
@@ -84,7 +84,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         selectors = {"labelSelector": label_selectors, "fieldSelector": field_selectors}
         query = {key: ",".join(texts) for key, texts in selectors.items() if texts}
         try:
-            items, _version = self.http.pages(self._controllers.path, query, accept=METADATA)
+            items, _version = self.http.list_all(self._controllers.path, query, accept=METADATA)
         except Refused as refused:
             raise refused.as_error(self._controllers.where()) from refused
         return [item["metadata"]["name"] for item in items]
@@ -127,7 +127,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         try:
             response = self._send(write)
         except Refused as refused:
-            if not refused.is_stale(write):
+            if not refused.is_conflict(write):
                 raise refused.as_error(controllers.where(write.name), write=write) from refused
             controllers.look_up(write.name)
             return False
@@ -145,7 +145,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         try:
             self._send(write)
         except Refused as refused:
-            if not refused.is_stale(write):
+            if not refused.is_conflict(write):
                 hint = ", or add autoscaler=ignore to the task" if write.kind == AUTOSCALER else ""
                 raise refused.as_error(
                     self._where, f"the {write.kind} {write.name} cannot be changed",
@@ -171,7 +171,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         query = _DRY_RUN_QUERY if is_dry else ""
         if isinstance(write, Create):
             return self.http.send("POST", path + query, write.manifest, is_write=not is_dry)
-        path = f"{path}/{quoted(write.name)}{query}"
+        path = f"{path}/{path_segment(write.name)}{query}"
         if isinstance(write, Merge):
             return self.http.send("PATCH", path, write.patch,
                                   "application/strategic-merge-patch+json", is_write=not is_dry)

@@ -10,7 +10,7 @@ import time
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .http import Namespaced, OutcomeUnknown, Unreachable, quoted
+from .http import GatewayPart, OutcomeUnknown, Unreachable, path_segment
 from .refused import Refused
 
 _REFUSED_LEASE_ADVICE = (
@@ -18,7 +18,7 @@ _REFUSED_LEASE_ADVICE = (
     "task can work on this controller at the same time")
 
 
-class Leases(Namespaced):
+class Leases(GatewayPart):
     """The Leases of a namespace. gateway.py documents the methods."""
 
     @property
@@ -36,13 +36,14 @@ class Leases(Namespaced):
         version = metadata.get("resourceVersion")
         try:
             if version:
-                path = f"{self._leases_path}/{quoted(metadata['name'])}"
+                path = f"{self._leases_path}/{path_segment(metadata['name'])}"
                 return self.http.send("PUT", path, lease)
             return self.http.send("POST", self._leases_path, lease)
         except OutcomeUnknown:
             stored = self.lease(metadata["name"])
-            is_ours = stored and stored["metadata"].get("annotations") == metadata["annotations"]
-            return stored if is_ours else None
+            is_own_lease = stored and (
+                stored["metadata"].get("annotations") == metadata["annotations"])
+            return stored if is_own_lease else None
         except Refused as refused:
             if refused.status == 409 or (refused.status == 404 and version):
                 return None
@@ -53,7 +54,7 @@ class Leases(Namespaced):
         preconditions = {field: metadata[field] for field in ("uid", "resourceVersion")}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": preconditions}
-        path = f"{self._leases_path}/{quoted(metadata['name'])}"
+        path = f"{self._leases_path}/{path_segment(metadata['name'])}"
         try:
             return self.http.send_once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):

@@ -18,8 +18,10 @@ from .connection import USER_AGENT
 
 #: As in kubernetes.core.
 _SCHEMES = ("http://", "https://", "ftp://")
-#: Seconds, and more bytes than etcd stores in an object.
-_TIMEOUT, _MAX_BYTES = 30, 2**21
+#: Seconds.
+_TIMEOUT = 30
+#: More than etcd stores in an object.
+_MAX_BYTES = 2**21
 
 
 def with_manifest(params: Json) -> Json:
@@ -28,7 +30,7 @@ def with_manifest(params: Json) -> Json:
     Raises RolloutError.
     """
     src = str(params.get("src") or "")
-    if not src.startswith(_SCHEMES) or State(params.get("state") or State.UPDATED).undoes:
+    if not src.startswith(_SCHEMES) or State(params.get("state") or State.UPDATED).rolls_back:
         return params
     return {**params, "src_content": _read(src)}
 

@@ -23,8 +23,8 @@ def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]
     selector = ",".join(label_selectors)
     with contextlib.closing(Http(connection)) as http:
         try:
-            items, _version = http.pages("/api/v1/namespaces", {"labelSelector": selector},
-                                         accept=METADATA)
+            items, _version = http.list_all("/api/v1/namespaces", {"labelSelector": selector},
+                                            accept=METADATA)
         except Refused as refused:
             hint = ("give the namespaces by name (namespaces), or ask for the ClusterRole "
                     "baton-namespaces in docs/reference/permissions.md"

@@ -17,7 +17,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, map_texts, mapping, objects, text, values
 from ..model.object_meta import POD_REVISION
 from ..model.observed import Controller, Pod, TerminatingPod, own_pods
-from .http import METADATA, TABLE, Http, Namespaced, Unreachable, label_selector, quoted
+from .http import METADATA, TABLE, GatewayPart, Http, Unreachable, label_selector, path_segment
 from .informer import Informer
 from .refused import Refused
 
@@ -29,7 +29,7 @@ EXPECTED_STATUS = re.compile(
 LOG_LINES, LOG_BYTES = 5, 4096
 
 
-class Pods(Namespaced):
+class Pods(GatewayPart):
     """The pods of a namespace; see gateway.py."""
 
     def __init__(self, http: Http, namespace: str, watches_pods: bool) -> None:
@@ -92,8 +92,8 @@ class Pods(Namespaced):
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         version = {"resourceVersion": min_version, "resourceVersionMatch": "NotOlderThan"}
         try:
-            items = self.http.pages(self._pods_path, query | version if min_version else query,
-                                    accept=METADATA)[0]
+            items = self.http.list_all(self._pods_path, query | version if min_version else query,
+                                       accept=METADATA)[0]
         except Refused as refused:
             if min_version:
                 return self._unfinished_pods(selector)
@@ -104,7 +104,7 @@ class Pods(Namespaced):
         revision = f",{POD_REVISION}!={excluded_revision}" if excluded_revision else ""
         query = {"labelSelector": label_selector(controller.selector) + revision}
         try:
-            return self.http.pages(self._pods_path, query)[0]
+            return self.http.list_all(self._pods_path, query)[0]
         except Refused as refused:
             if refused.status == 403:
                 return None
@@ -147,17 +147,17 @@ class Pods(Namespaced):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Return the pods of a controller that are unready, restarted or terminating."""
         # The steps of a StatefulSet depend on each pod. For other kinds, one page suffices.
-        selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
+        selector, lists_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._informer(
-            ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
-            {"labelSelector": selector}, _is_troubled, has_all_pages=has_all_pages)
+            ("troubled", selector, "all" if lists_all_pages else "page"), self._pods_path,
+            {"labelSelector": selector}, _is_troubled, lists_all_pages=lists_all_pages)
         return own_pods(controller, informer.store.objects().values())
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         selector, uid = label_selector(controller.selector), controller.uid
         informer = self._informer(
             ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
-            lambda pod: bool(own_pods(controller, [pod])), has_all_pages=True, has_history=True)
+            lambda pod: bool(own_pods(controller, [pod])), lists_all_pages=True, keeps_history=True)
         if informer.refusal and informer.refusal.status == 403:
             return None
         if informer.refusal:
@@ -182,7 +182,7 @@ class Pods(Namespaced):
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         query = urlencode({"container": container, "previous": str(previous).lower(),
                            "tailLines": LOG_LINES, "limitBytes": LOG_BYTES})
-        path = f"{self._pods_path}/{quoted(pod)}/log?{query}"
+        path = f"{self._pods_path}/{path_segment(pod)}/log?{query}"
         try:
             status, _headers, data = self.http.send_once("GET", path, accept="*/*",
                                                          max_bytes=16 * LOG_BYTES)
@@ -194,8 +194,8 @@ class Pods(Namespaced):
                 for line in lines] if status == 200 else []
 
     def _informer(self, key: tuple[str, ...], path: str, query: Json,
-                  is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
-                  has_history: bool = False) -> Informer[Json]:
+                  is_relevant: t.Callable[[Json], bool], *, lists_all_pages: bool = False,
+                  keeps_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key.
 
         The store holds the results of display_text(). A refused list leaves the store unchanged.
@@ -210,7 +210,7 @@ class Pods(Namespaced):
 
                 informer = self._informers[key] = Informer(
                     self.http, path, query, convert, is_watched=self._watches_pods,
-                    has_all_pages=has_all_pages, has_history=has_history)
+                    lists_all_pages=lists_all_pages, keeps_history=keeps_history)
         with contextlib.suppress(Refused):
             informer.update()
         return informer

@@ -10,12 +10,12 @@ import json
 import re
 import typing as t
 
-from ..flows.handover import CLOSED, PRIORITY
+from ..flows.handover import CLOSED, PRIORITY_PATH
 from ..model.errors import RolloutError
 from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
 
-RETRIED = {408, 429, 500, 502, 503, 504}
+RETRIED_STATUSES = {408, 429, 500, 502, 503, 504}
 #: Message (status 500) about a webhook with failurePolicy Fail that does not respond.
 _UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
@@ -37,8 +37,8 @@ class Refused(Exception):
         self.reason = display_text(message) or f"status {status}"
         super().__init__(self.reason)
 
-    def is_stale(self, write: Write) -> bool:
-        """Return whether another client has changed, created or deleted the object."""
+    def is_conflict(self, write: Write) -> bool:
+        """Return whether the write conflicts with a change by another client."""
         if self.status == 422:
             # If a "test" operation fails, the Status has no causes and mentions no webhook.
             causes = (self.status_object.get("details") or {}).get("causes")
@@ -66,18 +66,18 @@ class Refused(Exception):
             what = f"the admission webhook {webhook[1]} does not respond"
             next_command = (f"check that the service behind the webhook {webhook[1]} is running",
                             "then run the same task again")
-        elif self.status in RETRIED:
+        elif self.status in RETRIED_STATUSES:
             next_command = (next_command
                             or "run the same task again when the API server is healthy")
         elif write:
             next_command = "fix the cause of the refusal, then run the same task again"
-        if write and (webhook or self.status not in RETRIED):
-            what = f"{_action(write)} was refused ({self.status})"
+        if write and (webhook or self.status not in RETRIED_STATUSES):
+            what = f"{_describe_write(write)} was refused ({self.status})"
         return RolloutError(what or f"the API server refused {self.request} ({self.status})",
                             where=where, why=self.reason, next_command=next_command)
 
 
-def _action(write: Write) -> str:
+def _describe_write(write: Write) -> str:
     if isinstance(write, Create):
         return "its creation"
     if isinstance(write, Delete):
@@ -85,11 +85,12 @@ def _action(write: Write) -> str:
     operations = write.operations if isinstance(write, Patch) else ()
     new_values = {operation["path"]: operation.get("value") for operation in operations
                   if operation["op"] != "test"}
-    blocking = "blocking" if new_values.get(PRIORITY) == CLOSED else "unblocking"
+    blocking = "blocking" if new_values.get(PRIORITY_PATH) == CLOSED else "unblocking"
     actions = {"/spec/template": "the change of its template",
                "/spec/selector": "the change of its selector",
                "/spec/replicas": "the change of its size",
-               PRIORITY: f"{blocking} the creation of pods from its template (for the handover)",
+               PRIORITY_PATH: f"{blocking} the creation of pods from its template (for the "
+                              "handover)",
                "/spec/strategy": "the change of its strategy",
                "/spec/paused": "pausing or resuming it"}
     return next((action for path, action in actions.items() if path in new_values),

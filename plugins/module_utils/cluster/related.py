@@ -12,8 +12,8 @@ import typing as t
 from ..model import identity, object_meta
 from ..model.fields import Json, text
 from ..model.kinds import KINDS, Kind
-from .http import METADATA, Namespaced, quoted
-from .refused import RETRIED, Refused
+from .http import METADATA, GatewayPart, path_segment
+from .refused import RETRIED_STATUSES, Refused
 
 API_PATHS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
@@ -29,7 +29,7 @@ API_PATHS = {
 }
 
 
-class RelatedObjects(Namespaced):
+class RelatedObjects(GatewayPart):
     """The related objects of a namespace; see gateway.py."""
 
     kind: Kind
@@ -82,7 +82,7 @@ class RelatedObjects(Namespaced):
     def _revisions(self, selector: str) -> list[Json] | None:
         path = self.collection_path("controllerrevisions")
         try:
-            return self.http.pages(path, {"labelSelector": selector})[0]
+            return self.http.list_all(path, {"labelSelector": selector})[0]
         except Refused as refused:
             self._raise_if_server_fails(refused)
             return None
@@ -90,14 +90,15 @@ class RelatedObjects(Namespaced):
     def nodes(self, selector: str) -> frozenset[str]:
         query = {"labelSelector": selector}
         try:
-            items, _version = self.http.pages(self.collection_path("nodes"), query, accept=METADATA)
+            items, _version = self.http.list_all(self.collection_path("nodes"), query,
+                                                 accept=METADATA)
         except Refused as refused:
             what = f"the nodes with the labels {selector} cannot be listed"
             raise refused.as_error("nodes", what) from refused
         return frozenset(item["metadata"]["name"] for item in items)
 
     def _raise_if_server_fails(self, refused: Refused) -> None:
-        if refused.status in RETRIED:
+        if refused.status in RETRIED_STATUSES:
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
@@ -131,7 +132,7 @@ class RelatedObjects(Namespaced):
         """Return the other kinds with a readable object of this name."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
-                if self._status(f"{path}/{quoted(name)}") == 200]
+                if self._status(f"{path}/{path_segment(name)}") == 200]
 
     def absence_reason(self, name: str) -> str:
         descriptions = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")

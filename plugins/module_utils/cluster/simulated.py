@@ -124,7 +124,7 @@ class SimulatedGateway:
     def rules(self) -> list[Json] | None:
         return None
 
-    def refuse_hand_over(self, controller: Controller) -> None:
+    def refuse_forbidden_handover(self, controller: Controller) -> None:
         return
 
     def migrations(self) -> list[Json] | None:

@@ -117,7 +117,7 @@ class Cause:
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return one cause of each kind for the controller and its pods."""
-    commands = _commands(request)
+    commands = _command_values(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
         events_by_uid[_text(_map(event, "involvedObject"), "uid")].append(event)
@@ -131,14 +131,14 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
     """Return the causes of an unready or terminating pod."""
-    return _causes_in_pod(pod, list(events), _commands(request))
+    return _causes_in_pod(pod, list(events), _command_values(request))
 
 
 def restart_causes(request: Request, pod: Json, container_names: t.Collection[str]) -> list[Cause]:
     """Return the causes of the last restarts of the containers."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
-    values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
+    values = {"pod": name, "node": _text(spec, "nodeName"), **_command_values(request)}
     subject = _Subject(f"pod {name}", values, pod=name)
     causes = []
     for field, status_field in _STATUS_FIELDS.items():
@@ -226,7 +226,7 @@ def name_or_placeholder(kind: str, name: str) -> str:
     return name if identity.is_name(name) else kind.upper()
 
 
-def _commands(request: Request) -> dict[str, str]:
+def _command_values(request: Request) -> dict[str, str]:
     return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl,
             **_surge_alternative(request)}
 

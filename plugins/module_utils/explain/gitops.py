@@ -25,14 +25,14 @@ from ..model.request import Request
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_LABEL = "argocd.argoproj.io/instance"
 #: Default label of Argo CD before 3.0. Most charts also set this label.
-INSTANCE = "app.kubernetes.io/instance"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 #: Labels with the name and the namespace of the Kustomization or HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZE_CONTROLLER.label,
                       "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namespace")
 #: A label. Argo CD renders a chart with this label, but without the annotations HELM_RELEASE.
-MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
 #: The annotation that excludes an object from its Kustomization.
@@ -74,15 +74,17 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not effect:
         return []
     is_deleted = request.state.migrates or request.next_name
-    managed = ManagedObject(primary.name, primary.labels, primary.annotations, primary.managers,
-                            request.namespace, "" if is_deleted else request.kind.lower())
-    managers = [_argo(managed), *(find(request.connection, managed)
-                                  for find in (_flux_kustomization, _flux_release, _helm))]
+    managed_object = ManagedObject(
+        primary.name, primary.labels, primary.annotations, primary.managers, request.namespace,
+        "" if is_deleted else request.kind.lower())
+    managers = [_find_argo(managed_object),
+                *(find(request.connection, managed_object)
+                  for find in (_find_flux_kustomization, _find_flux_release, _find_helm))]
     if not is_deleted:
         managers = [manager and _adapt_to_suspend_gitops(request, primary, manager)
                     for manager in managers]
     # The successor inherits Argo CD's label, and looks like an object removed from git.
-    is_successor_pruned = flow.creates_successor and not _is_tracked(managed)
+    is_successor_pruned = flow.creates_successor and not _is_tracked_by_argo(managed_object)
     pruning_warning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                        if is_successor_pruned else "")
     return [f"{manager.name} manages {primary.name}: {manager.when} it {effect}. "
@@ -95,7 +97,7 @@ def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Man
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
                                 if request.suspends_gitops else manager.suspend)
-    is_suspended_during_update = suspension.is_suspended(tool, primary) or (
+    is_suspended_during_update = suspension.is_excluded_by_update(tool, primary) or (
         request.suspends_gitops and tool.annotation not in primary.annotations)
     if tool is suspension.HELM_CONTROLLER:
         return manager._replace(when="at the release's next upgrade, or by drift detection after "
@@ -108,11 +110,12 @@ def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Man
     return manager._replace(suspend=f"set suspend_gitops=true, or {manager.suspend}")
 
 
-def reconciling_managers(connection: Connection, managed: ManagedObject) -> list[Manager]:
+def reconciling_managers(connection: Connection, managed_object: ManagedObject) -> list[Manager]:
     """Return the tools that undo a change at their next reconciliation."""
     # Leave out Helm, which applies only the differences between two versions of a chart.
-    managers = [_argo(managed), *(find(connection, managed)
-                                  for find in (_flux_kustomization, _flux_release))]
+    managers = [_find_argo(managed_object),
+                *(find(connection, managed_object)
+                  for find in (_find_flux_kustomization, _find_flux_release))]
     return [manager for manager in managers if manager]
 
 
@@ -137,69 +140,75 @@ def _effect(flow: Flow, request: Request) -> str:
             "have the template of the manifest, and existing pods stay")
 
 
-def _is_tracked(managed: ManagedObject) -> bool:
+def _is_tracked_by_argo(managed_object: ManagedObject) -> bool:
     """Return whether Argo CD's tracking annotation names the object."""
-    target = text(managed.annotations, ARGO_TRACKING).partition(":")[2]
-    return target.rpartition("/")[2] == managed.name
+    target = text(managed_object.annotations, ARGO_TRACKING).partition(":")[2]
+    return target.rpartition("/")[2] == managed_object.name
 
 
-def _argo(managed: ManagedObject) -> Manager | None:
-    is_tracked = _is_tracked(managed)
-    has_argo_manager = bool(ARGO_MANAGERS & managed.field_managers)
-    if not (is_tracked or has_argo_manager or ARGO_LABEL in managed.labels):
+def _find_argo(managed_object: ManagedObject) -> Manager | None:
+    is_tracked = _is_tracked_by_argo(managed_object)
+    has_argo_manager = bool(ARGO_MANAGERS & managed_object.field_managers)
+    if not (is_tracked or has_argo_manager or ARGO_LABEL in managed_object.labels):
         return None
-    application_id = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
+    application_id = text(managed_object.annotations, ARGO_TRACKING).partition(":")[0]
     # The id of an application outside of Argo CD's namespace is "NAMESPACE_NAME".
     names = (application_id.split("_") if is_tracked
-             else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
+             else [text(managed_object.labels, ARGO_LABEL)
+                   or text(managed_object.labels, INSTANCE_LABEL)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
     return Manager(f"Argo CD{_in_parentheses('application', application)}",
                    "at its next sync (with self-heal, within seconds)", "stop automatic syncs",
                    f"argocd app set {application or 'APPLICATION'} --sync-policy none")
 
 
-def _flux_kustomization(connection: Connection, managed: ManagedObject) -> Manager | None:
+def _find_flux_kustomization(connection: Connection,
+                             managed_object: ManagedObject) -> Manager | None:
     # suspend_gitops excludes the object only until the update ends.
-    is_excluded = (text(managed.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
-                   and FLUX_RECONCILE not in suspended_gitops(managed.annotations))
-    if managed.resource and is_excluded:
+    is_excluded = (text(managed_object.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
+                   and FLUX_RECONCILE not in suspended_gitops(managed_object.annotations))
+    if managed_object.resource and is_excluded:
         return None
-    manager = _flux(connection, managed, "Kustomization",
-                    "kustomizations.kustomize.toolkit.fluxcd.io", FLUX_KUSTOMIZATION,
-                    suspension.KUSTOMIZE_CONTROLLER, "at its next reconciliation, within minutes,")
-    if not (manager and managed.resource):
+    manager = _find_flux(
+        connection, managed_object, "Kustomization", "kustomizations.kustomize.toolkit.fluxcd.io",
+        FLUX_KUSTOMIZATION, suspension.KUSTOMIZE_CONTROLLER,
+        "at its next reconciliation, within minutes,")
+    if not (manager and managed_object.resource):
         return manager
     # A suspended Kustomization would also stop updating other objects.
-    kubectl = shell.kubectl(connection, managed.namespace)
+    kubectl = shell.kubectl(connection, managed_object.namespace)
     return manager._replace(
-        suspend=f"exclude {managed.name} from it",
-        command=f"{kubectl} annotate {managed.resource} {managed.name} {FLUX_RECONCILE}=disabled")
+        suspend=f"exclude {managed_object.name} from it",
+        command=f"{kubectl} annotate {managed_object.resource} {managed_object.name} "
+        f"{FLUX_RECONCILE}=disabled")
 
 
-def _flux_release(connection: Connection, managed: ManagedObject) -> Manager | None:
-    return _flux(connection, managed, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
-                 FLUX_RELEASE,
-                 suspension.HELM_CONTROLLER,
-                 "at the release's next upgrade (with drift detection, within minutes)")
+def _find_flux_release(connection: Connection, managed_object: ManagedObject) -> Manager | None:
+    return _find_flux(
+        connection, managed_object, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
+        FLUX_RELEASE, suspension.HELM_CONTROLLER,
+        "at the release's next upgrade (with drift detection, within minutes)")
 
 
-def _flux(connection: Connection, managed: ManagedObject, kind: str, resource: str,
-          keys: tuple[str, str], tool: suspension.Tool, when: str) -> Manager | None:
-    if not suspension.applies(tool, managed.labels, managed.field_managers):
+def _find_flux(connection: Connection, managed_object: ManagedObject, kind: str, resource: str,
+               keys: tuple[str, str], tool: suspension.Tool, when: str) -> Manager | None:
+    if not suspension.tool_applies_object(tool, managed_object.labels,
+                                          managed_object.field_managers):
         return None
-    name, namespace = _valid_names(managed.labels, keys)
+    name, namespace = _valid_names(managed_object.labels, keys)
     command = (f"{shell.kubectl(connection, namespace or 'NAMESPACE')} patch {resource} "
                f"{name or 'NAME'} {_SUSPEND_PATCH}")
     return Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
                    "suspend it", command, flux_tool=tool)
 
 
-def _helm(connection: Connection, managed: ManagedObject) -> Manager | None:
-    has_release = (managed.labels.get(MANAGED_BY) == "Helm"
-                   and HELM_RELEASE[0] in managed.annotations)
-    if not has_release or FLUX_RELEASE[0] in managed.labels:  # then _flux_release() warns
+def _find_helm(connection: Connection, managed_object: ManagedObject) -> Manager | None:
+    has_release = (managed_object.labels.get(MANAGED_BY_LABEL) == "Helm"
+                   and HELM_RELEASE[0] in managed_object.annotations)
+    # If the labels name a HelmRelease, _find_flux_release() warns.
+    if not has_release or FLUX_RELEASE[0] in managed_object.labels:
         return None
-    name, namespace = _valid_names(managed.annotations, HELM_RELEASE)
+    name, namespace = _valid_names(managed_object.annotations, HELM_RELEASE)
     return Manager(f"Helm{_in_parentheses('release', name)}",
                    "at the release's next upgrade or rollback (if Helm uses server-side apply, "
                    "only with --force-conflicts)",

@@ -45,7 +45,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return one cause for each kind of unready old pods, and the causes for the other pods."""
     # In a rollback, the task itself deletes unready pods of another template.
-    unready_old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
+    unready_old_pods = {} if request.state.rolls_back else _unready_old_pods(controller, pods)
     old_pod_causes = [cause for pod in pods if _name(pod) in unready_old_pods
                       for cause in _old_pod_causes(request, pod, events, unready_old_pods)]
     other_pods = [pod for pod in pods if _name(pod) not in unready_old_pods]

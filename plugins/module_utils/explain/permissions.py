@@ -18,15 +18,17 @@ LOG_RULE: Rule = ("", "pods/log", ("get",))
 LEASE_RULE: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 
-def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
-    """Raise RolloutError if the rules do not allow all needed verbs.
+def refuse_missing(rules: t.Sequence[Json], required_rules: t.Sequence[Rule],
+                   request: Request) -> None:
+    """Raise RolloutError if the rules do not allow all required verbs.
 
-    rules: the resourceRules of a SelfSubjectRulesReview. needs: without LEASE_RULE.
+    rules: the resourceRules of a SelfSubjectRulesReview. required_rules: without LEASE_RULE.
     """
-    missing_permissions = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
+    lease_rules = [LEASE_RULE] if request.lock else []
+    missing_permissions = describe_missing(rules, [*required_rules, *lease_rules])
     if missing_permissions:
         hint = "ask for the Role in docs/reference/permissions.md"
-        if request.lock and not missing(rules, needs):
+        if request.lock and not describe_missing(rules, required_rules):
             hint += (", or add lock=false to the task if no other task can work on this "
                      "controller at the same time")
         raise RolloutError("permissions are missing; nothing was changed",
@@ -34,12 +36,14 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
                            why=f"not allowed: {missing_permissions}", next_command=hint)
 
 
-def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
-    """Return the missing verbs, such as "list, watch on pods", or ""."""
-    return "; ".join(filter(None, (_missing(rules, *rule) for rule in needs)))
+def describe_missing(rules: t.Sequence[Json], required_rules: t.Iterable[Rule]) -> str:
+    """Describe the missing verbs, such as "list, watch on pods"; return "" if none is missing."""
+    return "; ".join(filter(None, (_describe_missing_verbs(rules, *rule)
+                                   for rule in required_rules)))
 
 
-def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterable[str]) -> str:
+def _describe_missing_verbs(rules: t.Sequence[Json], group: str, resource: str,
+                            verbs: t.Iterable[str]) -> str:
     denied_verbs = [verb for verb in verbs
                     if not any(_allows(rule, group, resource, verb) for rule in rules)]
     return (f"{', '.join(denied_verbs)} on {resource}{f' ({group})' if group else ''}"

@@ -73,7 +73,7 @@ def healthy_since(pod: Json) -> float | None:
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
     transition_time = text(_ready_condition(pod), "lastTransitionTime")
-    times = [seconds(time) for time in (created(pod), transition_time, *start_times)]
+    times = [seconds(time) for time in (creation_time(pod), transition_time, *start_times)]
     known_times = [time for time in times if time is not None]
     return max(known_times) if len(known_times) == len(times) and is_healthy(pod) else None
 
@@ -85,7 +85,7 @@ def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float
     return max(filter(None, map(seconds, times)), default=0.0)
 
 
-def created(pod: Json) -> str:
+def creation_time(pod: Json) -> str:
     return text(mapping(pod, "metadata"), "creationTimestamp")
 
 
@@ -102,7 +102,7 @@ def events_about(events: t.Iterable[Json], uids: t.Container[str]) -> list[Json]
     return [event for event in events if _involved_uid(event) in uids]
 
 
-def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
+def event_reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
     """Return the reasons of the Events about the pods."""
     return frozenset(filter(None, (text(event, "reason") for event in events_about(events, uids))))
 
@@ -117,8 +117,8 @@ def is_evicted_by_client(pod: Json) -> bool:
 
 def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]:
     """Return the initially ready pods that are deleted or terminating."""
-    return {uid: before for uid, before in initial_pods.items()
-            if before.is_ready
+    return {uid: initial_pod for uid, initial_pod in initial_pods.items()
+            if initial_pod.is_ready
             and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))}
 
 
@@ -131,8 +131,8 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
     """
     lost_by_uid = lost_pods(initial_pods, pods)
     has_too_many_deletions = len(lost_by_uid) > allowed_deletions
-    failures = [cause for uid, before in lost_by_uid.items() if has_too_many_deletions
-                for cause in _loss_causes(request, before.name, pods.get(uid))]
+    failures = [cause for uid, initial_pod in lost_by_uid.items() if has_too_many_deletions
+                for cause in _loss_causes(request, initial_pod.name, pods.get(uid))]
     checked_uids = (initial_pods if uids_to_check is None
                     else filter(uids_to_check.__contains__, initial_pods))
     for uid in checked_uids:
@@ -146,8 +146,8 @@ def past_failures(request: Request, initial_pods: InitialPods,
     """Return the causes of failures in past states of pods, except for deletions."""
     pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
              if "deletionTimestamp" not in pod["metadata"])
-    failures = [cause for before, pod in pairs if before
-                for cause in _pod_causes(request, before, pod)]
+    failures = [cause for initial_pod, pod in pairs if initial_pod
+                for cause in _pod_causes(request, initial_pod, pod)]
     return diagnosis.merge(dataclasses.replace(cause, is_fatal=True) for cause in failures)
 
 
@@ -199,13 +199,13 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
             if cause.kind in (EVICTED, NODE_LOST, REJECTED)]
 
 
-def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
+def _pod_causes(request: Request, initial_pod: Vitals, pod: Json) -> list[Cause]:
     """Return the causes of a failure of a pod that was ready at first."""
-    if not before.is_ready:
+    if not initial_pod.is_ready:
         return []
     current = Vitals.from_api(pod)
     restarted_containers = [container for container, count in current.restarts.items()
-                            if count > before.restarts.get(container, 0)]
+                            if count > initial_pod.restarts.get(container, 0)]
     if restarted_containers and (restart_causes := diagnosis.restart_causes(
             request, pod, restarted_containers)):
         return restart_causes
@@ -217,7 +217,7 @@ def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
         return diagnosis.pod_causes(request, pod, ()) or [
             _cause(request, UNREADY, text(condition, "reason") or "NotReady", message,
                    current.name)]
-    if current.transition_time != before.transition_time:
+    if current.transition_time != initial_pod.transition_time:
         return [_cause(request, UNREADY, "NotReady",
                        f"it was not ready for a while, and became ready again at "
                        f"{current.transition_time}", current.name)]

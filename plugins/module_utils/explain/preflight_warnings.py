@@ -29,7 +29,7 @@ PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: Stands for the unknown value of the new pods' deployment label. No selector matches it.
+#: Replaces the unknown value of the new pods' deployment label. No selector matches it.
 _UNKNOWN_VALUE = "?"
 
 
@@ -48,10 +48,11 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
     """Return the warnings about an update. Raises RolloutError if keep_old exceeds a quota."""
     update = _Update(flow, request, primary, template, related)
-    if request.keeps_old and not request.undoes:
+    if request.keeps_old and not request.rolls_back_update:
         for name, _quota, shortage in _shortages(update):
             raise quotas.too_small_error([request], name, shortage)
-    checks = (_services, _template, _quotas, _nodes, _daemon_nodes, _budgets, _autoscalers)
+    checks = (_service_warnings, _template_warnings, _quota_warnings, _node_warnings,
+              _daemon_node_warnings, _budget_warnings, _autoscaler_warnings)
     return [sentence for check in checks for sentence in check(update)]
 
 
@@ -72,16 +73,17 @@ class _Update(t.NamedTuple):
     related: RelatedObjects
 
     @property
-    def desired(self) -> int:
+    def desired_replicas(self) -> int:
         """The size of the primary, without the effect of an update in progress."""
-        return max(self.primary.replicas, self.primary.original or 0)
+        return max(self.primary.replicas, self.primary.original_replicas or 0)
 
     @property
     def surge(self) -> int:
         """The number of new pods created before the first old pod is deleted."""
         surge, _unavailable = resolve_fenceposts(
-            self.request.max_surge, self.request.max_unavailable, self.desired)
-        return max_grown_size(desired=self.desired, surge=surge, shrinking_pods=self.desired)
+            self.request.max_surge, self.request.max_unavailable, self.desired_replicas)
+        return max_grown_size(desired=self.desired_replicas, surge=surge,
+                              shrinking_pods=self.desired_replicas)
 
     @property
     def old_labels(self) -> Json:
@@ -96,10 +98,10 @@ class _Update(t.NamedTuple):
         return self.request.kubectl
 
 
-def _services(update: _Update) -> t.Iterator[str]:
+def _service_warnings(update: _Update) -> t.Iterator[str]:
     """Warn of Services that select only old pods, or only new pods."""
     key = update.request.label_key
-    for service in _with_selector(update.related.services):
+    for service in _services_with_selector(update.related.services):
         name, selector = _name(service), _map(service, "spec", "selector")
         missing_in_new = _unmatched_labels(selector, update.new_labels)
         missing_in_old = _unmatched_labels(selector, update.old_labels)
@@ -120,10 +122,10 @@ def _services(update: _Update) -> t.Iterator[str]:
                    f"metadata.labels of the template: {_yaml(missing_in_old)}")
 
 
-def _template(update: _Update) -> t.Iterator[str]:
+def _template_warnings(update: _Update) -> t.Iterator[str]:
     """Warn of a template whose pods lose requests at their start or end."""
     spec = _map(update.template, "spec")
-    servers = _find_servers(update) if update.desired else []
+    servers = _find_servers(update) if update.desired_replicas else []
 
     # A container is not ready before its startupProbe succeeds (pkg/kubelet/prober).
     servers_without_probe = [
@@ -156,7 +158,7 @@ def _template(update: _Update) -> t.Iterator[str]:
                f"of the template: terminationGracePeriodSeconds: {sleep + GRACE_PERIOD}")
 
 
-def _quotas(update: _Update) -> t.Iterator[str]:
+def _quota_warnings(update: _Update) -> t.Iterator[str]:
     for name, quota, shortage in _shortages(update):
         alternative = ("" if quotas.refused_amounts(quota, _needed_amounts(update, 0))
                        else ", or remove old pods first: max_surge=0 max_unavailable=1")
@@ -172,12 +174,13 @@ def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
 
 
 def _needed_amounts(update: _Update, surge: int) -> quotas.Amounts:
-    pods = quotas.needed_amounts(update.primary.template, update.template, update.desired, surge)
+    pods = quotas.needed_amounts(update.primary.template, update.template,
+                                 update.desired_replicas, surge)
     return pods + quotas.Amounts(update.flow.quota_names)
 
 
-def _nodes(update: _Update) -> t.Iterator[str]:
-    """Warn if no node can run a new pod, even without other pods."""
+def _node_warnings(update: _Update) -> t.Iterator[str]:
+    """Warn if no node could run a new pod even if it ran no other pods."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
         obstacles = ((position, obstacle.find(node, template))
@@ -187,7 +190,8 @@ def _nodes(update: _Update) -> t.Iterator[str]:
         if first_obstacle is None:
             return
         first_obstacles.append(first_obstacle)
-    if first_obstacles and update.desired and not _text(_map(update.template, "spec"), "nodeName"):
+    node_name = _text(_map(update.template, "spec"), "nodeName")
+    if first_obstacles and update.desired_replicas and not node_name:
         counts = collections.Counter(_OBSTACLES[position].summary.format(detail)
                                      for position, detail in first_obstacles)
         summary = ", ".join(f"{count} {text}" for text, count in counts.most_common(4))
@@ -198,7 +202,7 @@ def _nodes(update: _Update) -> t.Iterator[str]:
                f"{advice}")
 
 
-def _daemon_nodes(update: _Update) -> t.Iterator[str]:
+def _daemon_node_warnings(update: _Update) -> t.Iterator[str]:
     """Warn of nodes that the new template of a DaemonSet excludes."""
     if not update.flow.has_pod_per_node:
         return
@@ -228,14 +232,14 @@ def _with_tolerations(update: _Update) -> Json:
             "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *added_tolerations]}}
 
 
-def _budgets(update: _Update) -> t.Iterator[str]:
+def _budget_warnings(update: _Update) -> t.Iterator[str]:
     """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods."""
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
         name, spec = _name(budget), _map(budget, "spec")
         other_pods = max(0, _number(_map(budget, "status"), "expectedPods")
                          - update.primary.current)
-        expected_pods = other_pods + update.desired + update.surge
+        expected_pods = other_pods + update.desired_replicas + update.surge
         field = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
         subject = f"PodDisruptionBudget {name} ({field}: {spec.get(field)})"
         if not budgets_of(new_template, [budget]):
@@ -247,13 +251,14 @@ def _budgets(update: _Update) -> t.Iterator[str]:
                    f"{update.kubectl} edit pdb {name}")
         elif update.surge and desired_healthy(budget, expected_pods) >= expected_pods:
             yield (f"{subject} allows no eviction, even while all {expected_pods} pods of the "
-                   f"update are healthy: the update keeps {update.desired} available throughout, "
-                   "regardless of max_unavailable, and no node with such a pod can be drained in "
-                   f"the meantime. To allow one eviction: {update.kubectl} patch pdb {name} "
+                   f"update are healthy: the update keeps {update.desired_replicas} available "
+                   "throughout, regardless of max_unavailable, and no node with such a pod can be "
+                   "drained in the meantime. To allow one eviction: "
+                   f"{update.kubectl} patch pdb {name} "
                    """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
-def _autoscalers(update: _Update) -> t.Iterator[str]:
+def _autoscaler_warnings(update: _Update) -> t.Iterator[str]:
     names = [_name(autoscaler)
              for autoscaler in autoscalers_of(update.request, update.related.autoscalers)]
     if len(names) > 1:
@@ -278,7 +283,7 @@ def _find_servers(update: _Update) -> list[_Server]:
     containers = _list(spec, "containers")
     candidates = [*containers, *filter(quotas.is_sidecar, _list(spec, "initContainers"))]
     servers: dict[str, _Server] = {}
-    for service in _with_selector(update.related.services):
+    for service in _services_with_selector(update.related.services):
         selector = _map(service, "spec", "selector")
         # A Service with publishNotReadyAddresses is for peers, not for clients.
         if (_map(service, "spec").get("publishNotReadyAddresses")
@@ -298,7 +303,7 @@ def _find_servers(update: _Update) -> list[_Server]:
     return list(servers.values())
 
 
-def _with_selector(services: t.Iterable[Json] | None) -> list[Json]:
+def _services_with_selector(services: t.Iterable[Json] | None) -> list[Json]:
     return [service for service in services or () if _map(service, "spec", "selector")
             and _map(service, "spec").get("type") != "ExternalName"]
 

@@ -20,7 +20,7 @@ from ..model.steps import Step
 from ..model.template import image_names, images_of
 
 MAX_SAMPLES = 500
-#: The words before the images in sentence(), by state.
+#: The words before the images in summary(), by state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
@@ -39,10 +39,10 @@ def rollout(status: RolloutStatus) -> Json:
     }
 
 
-def history(past: t.Iterable[Revision]) -> list[Json]:
+def history(revisions: t.Iterable[Revision]) -> list[Json]:
     """Return the revisions that a rollback can restore, newest first."""
     newest_by_template: dict[str, Revision] = {}
-    for revision in past:
+    for revision in revisions:
         newest_by_template.setdefault(identity.canonical(revision.template), revision)
     return [{"revision": revision.number, "images": images_of(revision.template),
              "time": revision.time, "who": revision.who}
@@ -54,7 +54,7 @@ def images(start: RolloutStatus, end: RolloutStatus) -> Json:
     return {"before": start.before, "after": end.after}
 
 
-def bounds(start: RolloutStatus) -> Json:
+def pod_count_bounds(start: RolloutStatus) -> Json:
     """Return the minimum of available pods (floor) and the maximum of all pods (ceiling)."""
     if start.goal is None:
         return {"floor": None, "ceiling": None}
@@ -85,7 +85,7 @@ def diff(start: RolloutStatus, end: RolloutStatus) -> Json:
     return {"before": before, "after": after}
 
 
-def entry(step: Step, at: str) -> Json:
+def steps_entry(step: Step, at: str) -> Json:
     """Return an element of `steps` in the result."""
     return {"action": str(step.action), "kind": step.write.kind, "name": step.name,
             "from": step.before, "to": step.after, "at": at}
@@ -103,7 +103,7 @@ def event(primary: Controller, namespace: str, kind: str, reason: str, message: 
             "source": {"component": "baton.kubernetes"}}
 
 
-def line(step: Step) -> str:
+def step_line(step: Step) -> str:
     """Return the progress line of a step, without secrets."""
     if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"
@@ -142,14 +142,14 @@ def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
     return "; ".join(filter(None, (wait, cause)))
 
 
-def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> str:
-    """Return the summary of a task. is_real: False in check mode."""
+def summary(request: Request, status: RolloutStatus, is_real: bool = True) -> str:
+    """Return the sentence that summarizes a task. is_real: False in check mode."""
     survivor, old, new = status.survivor, status.old, status.new
     verb = "is" if is_real else "would be"
     if survivor is None:
         return f"{request.name} {verb} deleted"
-    if status.paused is not None and old and new:
-        return (f"{request.name} {verb} paused at {status.paused} of {status.goal} replicas "
+    if status.paused_at is not None and old and new:
+        return (f"{request.name} {verb} paused at {status.paused_at} of {status.goal} replicas "
                 f"of {image_names(new.images)} ({new.name}), alongside {old.replicas} of "
                 f"{image_names(old.images)}")
     if not request.waits and status.phase == "progressing":
@@ -164,7 +164,7 @@ def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> s
             "available")
 
 
-def pod(item: Json, is_new: bool) -> Json:
+def pod_fields(item: Json, is_new: bool) -> Json:
     """Return the fields of a pod."""
     status = item.get("status") or {}
     conditions = {condition["type"]: condition["status"]
@@ -179,7 +179,7 @@ def _last_rollout(controller: Controller) -> Json | None:
             if field not in ("request", "template", "revision")} or None
 
 
-def progress(observed: Observed) -> str:
+def describe_progress(observed: Observed) -> str:
     """Describe how many pods of each controller are available."""
     return ", ".join(
         f"{controller.name} has {controller.available} of {controller.replicas} available"

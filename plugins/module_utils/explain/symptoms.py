@@ -67,15 +67,18 @@ def has_status(conditions: dict[str, Json], condition_type: str, value: str) -> 
     return _text(conditions.get(condition_type, {}), "status") == value
 
 
-def termination_symptom(waiting: str, termination: Json, restart_count: int) -> Symptom:
-    """Return the symptom of a terminated container. waiting: why its restart waits, or ""."""
+def termination_symptom(waiting_reason: str, termination: Json, restart_count: int) -> Symptom:
+    """Return the symptom of a terminated container.
+
+    waiting_reason: the reason why its restart waits, or "".
+    """
     reason, exit_code = _text(termination, "reason"), _number(termination, "exitCode")
     signal = (f" ({SIGNALS.get(exit_code - 128, f'signal {exit_code - 128}')})"
               if 128 < exit_code < 160 else "")
     if reason in ("StartError", "ContainerCannotRun"):
         return Symptom(reason, _text(termination, "message"))
     if reason in ("", "Error", "Completed"):
-        reason = waiting or reason or "Error"
+        reason = waiting_reason or reason or "Error"
     details = f"exit code {exit_code}{signal}, {restart_text(restart_count)}"
     return Symptom(reason, ": ".join(filter(None, (details, _text(termination, "message")))))
 

@@ -63,7 +63,7 @@ ROWS = (
         lambda update: update.request.state.restarts,
         lambda update: [f"{update.kubectl_argo} restart {update.rollout}"]),
     Row("`state: rolled_back`", "`kubectl argo rollouts undo ROLLOUT`",
-        lambda update: update.request.state.undoes,
+        lambda update: update.request.state.rolls_back,
         lambda update: [f"{update.kubectl_argo} undo {update.rollout}"]),
     Row("another image", "`kubectl argo rollouts set image ROLLOUT CONTAINER=IMAGE`",
         lambda update: bool(update.images),
@@ -78,12 +78,13 @@ ROWS = (
 )
 
 
-def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
+def owner_commands(request: Request, primary: Controller,
+                   desired_template: Json | None) -> tuple[str, ...]:
     """Return the next commands if a Rollout owns the controller, else ()."""
     kind, _slash, name = primary.owner.partition("/")
     if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
         return ()
-    return _commands(request, primary, name, desired, f"rollouts.{GROUP} {name}")
+    return _commands(request, primary, name, desired_template, f"rollouts.{GROUP} {name}")
 
 
 def may_be_referenced(request: Request) -> bool:
@@ -106,8 +107,8 @@ def refuse_referenced_controller(request: Request, observed: Observed,
         raise RolloutError(
             f"Rollout/{name} of Argo Rollouts uses its template (spec.workloadRef), and would "
             "start an update of its own", where=request.where,
-            next_command=_commands(request, primary, name, observed.desired,
-                                   f"{primary.kind.short} {primary.name}"))
+            next_command=_commands(request, primary, name, observed.desired_template,
+                                   f"{primary.kind.kubectl_name} {primary.name}"))
 
 
 def _uses_template(rollout: Json, primary: Controller) -> bool:
@@ -116,9 +117,9 @@ def _uses_template(rollout: Json, primary: Controller) -> bool:
             and text(reference, "apiVersion").rpartition("/")[0] == primary.kind.group)
 
 
-def _commands(request: Request, primary: Controller, rollout: str, desired: Json | None,
-              template_object: str) -> tuple[str, ...]:
-    images = {container: image for container, image in images_of(desired).items()
-              if primary.images.get(container) != image} if desired else {}
+def _commands(request: Request, primary: Controller, rollout: str,
+              desired_template: Json | None, template_object: str) -> tuple[str, ...]:
+    images = {container: image for container, image in images_of(desired_template).items()
+              if primary.images.get(container) != image} if desired_template else {}
     update = _Update(request, rollout, images, template_object)
     return tuple(next(row.commands(update) for row in ROWS if row.applies(update)))

@@ -28,7 +28,7 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 _FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
                     "scaleDown": {"selectPolicy": "Disabled"}}
 #: The actions that scale a controller, or that make the controller manager scale one.
-_SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
+_SCALING_ACTIONS = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
@@ -47,7 +47,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
         decision = plan()
     except RolloutError:
         # A task was killed right after the freeze, so there is no update to roll back.
-        if last_restore_step and request.undoes and request.to_revision is None:
+        if last_restore_step and request.rolls_back_update and request.to_revision is None:
             return last_restore_step
         raise
     if not isinstance(decision, Step):
@@ -65,7 +65,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
     # With `wait: false`, the task ends before the update does, and cannot restore the autoscaler.
-    return freeze(scaler) if decision.action in _SCALING and request.waits else decision
+    return freeze(scaler) if decision.action in _SCALING_ACTIONS and request.waits else decision
 
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,

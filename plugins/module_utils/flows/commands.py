@@ -34,14 +34,14 @@ def resume_and_rollback(request: Request, *, is_paused: bool,
     return rollback if is_rolling_back else advise_rerun(is_paused), rollback
 
 
-def finish(request: Request, record: Rollout, is_template_of_task: bool,
+def finish(request: Request, record: Rollout, is_template_set_by_task: bool,
            images: t.Mapping[str, str]) -> list[str]:
     """Return the advice or the command to finish a server-driven update; [] during a rollback.
 
-    is_template_of_task: whether the task has set the current template. images: by container.
+    is_template_set_by_task: refers to the current template. images: by container.
     """
     if record.is_rolling_back:
         return []
-    if is_template_of_task:
+    if is_template_set_by_task:
         return [advise_rerun(record.paused is not None)]
     return [request.command(State.UPDATED, images=images)]

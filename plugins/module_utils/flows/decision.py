@@ -19,7 +19,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     If nothing is left to do, the decision is to wait for unavailable pods, as `kubectl rollout
     status` does.
     """
-    decision = compose(flow, request, observed)
+    decision = compose_plan(flow, request, observed)
     if not request.waits:
         is_idle = isinstance(decision, Wait) and decision.is_idle
         return Done(f"{request.name} already has the desired template") if is_idle else decision
@@ -34,13 +34,13 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
                 is_idle=True)
 
 
-def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the decision of the flow, or the step that must come first. Raises RolloutError."""
+def compose_plan(flow: Flow, request: Request, observed: Observed) -> Decision:
+    """Return the plan of the flow, or the step that must come first. Raises RolloutError."""
     def plan() -> Decision:
         return flow.plan(request, observed)
 
     def plan_with_soak() -> Decision:
-        return soak.decide(flow, request, observed, plan) if flow.makes_pods else plan()
+        return soak.decide(flow, request, observed, plan) if flow.creates_pods else plan()
 
     def plan_with_autoscaler() -> Decision:
         return (autoscaler.decide(request, observed, plan_with_soak) if flow.is_scalable

@@ -17,16 +17,16 @@ from ..model.template import replace_ambiguous_lists, with_label
 from .flow import Cluster, Memory
 
 
-def merge_write(request: Request, base: Controller) -> Merge:
+def merge_patch(request: Request, base: Controller) -> Merge:
     """Return the patch that merges the template fields of the request into `base`."""
     return Merge(base.name, {"spec": {"template": replace_ambiguous_lists(request.template)}},
                  base.kind)
 
 
-def in_place_write(request: Request, base: Controller) -> Merge | Patch:
+def dry_run_patch(request: Request, base: Controller) -> Merge | Patch:
     """Return a patch for a dry run, whose response has the desired template."""
     if request.definition is None:
-        return merge_write(request, base)
+        return merge_patch(request, base)
     template = request.definition["spec"]["template"]
     return Patch(base.name, (put("/spec/template", template),), base.kind)
 
@@ -41,10 +41,10 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     if not request.needs_dry_run:
         return request.apply_to(base.template)
     key = base.uid + digest(base.template)
-    if memory.desired is None or memory.desired[0] != key:
+    if memory.desired_template_cache is None or memory.desired_template_cache[0] != key:
         item = cluster.dry_run(write_for_dry_run(request, base))
-        memory.desired = (key, item["spec"]["template"])
-    return request.with_checksums(memory.desired[1])
+        memory.desired_template_cache = (key, item["spec"]["template"])
+    return request.with_checksums(memory.desired_template_cache[1])
 
 
 def template_patch(request: Request, base: Controller, template: Json) -> Patch:

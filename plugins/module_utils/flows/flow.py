@@ -25,7 +25,7 @@ Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
 
 def full_access(kind: Kind) -> Rule:
-    """Return the rule with all verbs for a kind."""
+    """Return the rule with all verbs that a flow uses for a kind."""
     return (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
 
 
@@ -147,14 +147,14 @@ class Memory:
     server_time: float = 0.0
     #: Whether the preflight checks have passed and the Lease is acquired.
     has_begun: bool = False
-    #: autoscalers, budgets: None before they are read, and without permission.
+    #: autoscalers, budgets: None until they are read, and if reading them is not permitted.
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
     observed: Observed = Observed(None, None)
     #: (cache key, desired template).
-    desired: tuple[str, Json] | None = None
+    desired_template_cache: tuple[str, Json] | None = None
     #: (cache key, result of provenance.is_confirmed()).
-    confirmed: tuple[str, bool] | None = None
+    confirmation_cache: tuple[str, bool] | None = None
     #: None if the ControllerRevisions must be listed again.
     revisions: list[Json] | None = None
     #: Whether the task has the permissions for the history.
@@ -170,8 +170,8 @@ class Memory:
             self._caches = caches_type()
         return self._caches
 
-    def note_handover(self, now: float, is_complete: bool) -> None:
-        """Delay the next list of pods after a handover step that has reparented all pods."""
+    def delay_next_pod_list(self, now: float, is_complete: bool) -> None:
+        """Delay the next list of pods if a handover step has reparented all pods."""
         self.next_pod_list = now + (POD_LIST_INTERVAL if is_complete else 0)
 
 
@@ -237,12 +237,12 @@ class RolloutStatus:
     unavailable: int = 0
     #: When the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
-    #: before: the images by container before the update. after: those of the survivor now.
+    #: before: the images by container before the update. after: the survivor's images now.
     before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     template: Json | None = None
     #: The number of new pods at which the update is paused.
-    paused: int | None = None
+    paused_at: int | None = None
     #: The controller that gains pods, and the controllers that lose pods.
     growing: Controller | None = None
     shrinking: tuple[Controller, ...] = ()
@@ -250,8 +250,8 @@ class RolloutStatus:
     #: A number that increases with each replaced pod.
     progress: int = 0
     is_irreversible: bool = False
-    #: Next commands and hints if pods do not become available.
-    way_out: tuple[str, ...] = ()
+    #: Commands and hints to recover if pods do not become available.
+    recovery_commands: tuple[str, ...] = ()
 
     @property
     def is_observed(self) -> bool:
@@ -264,9 +264,9 @@ class Flow(t.Protocol[ObservedT]):
     """A way to update a controller."""
 
     #: The kinds to watch; the first is the kind named by the user.
-    watches: tuple[Kind, ...]
+    watched_kinds: tuple[Kind, ...]
     #: Whether the update creates pods, so quotas and budgets apply.
-    makes_pods: bool = True
+    creates_pods: bool = True
     #: Whether a HorizontalPodAutoscaler can scale the controller named by the user.
     is_scalable: bool = True
     #: Whether the update creates a second controller.
@@ -277,7 +277,7 @@ class Flow(t.Protocol[ObservedT]):
     #: The names under which a ResourceQuota counts the controller of the new pods.
     quota_names: tuple[str, ...] = ("count/replicasets.apps",)
 
-    def needs(self, request: Request) -> tuple[Rule, ...]:
+    def required_permissions(self, request: Request) -> tuple[Rule, ...]:
         """Return the required permissions."""
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
@@ -287,7 +287,7 @@ class Flow(t.Protocol[ObservedT]):
         """Disable the features that need the optional permissions, and add a warning."""
         return
 
-    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+    def resolve_revision(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         """Return the request with the template of to_revision. Raises RolloutError."""
         return request
 
@@ -319,7 +319,7 @@ class Flow(t.Protocol[ObservedT]):
     def status(self, request: Request, observed: ObservedT) -> RolloutStatus:
         """Return the status of the rollout."""
 
-    def model(self, real: RealCluster) -> Model:
+    def build_model(self, cluster: RealCluster) -> Model:
         """Return a simulated copy of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
@@ -330,7 +330,8 @@ class Flow(t.Protocol[ObservedT]):
         """Return the warnings to add before the first write."""
         return []
 
-    def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+    def labels_of_deleted_controllers(self, request: Request,
+                                      cluster: Cluster) -> t.Mapping[str, Json]:
         """Return the labels of the controllers that an update has deleted, by controller name."""
         return {}
 
@@ -342,7 +343,7 @@ class Flow(t.Protocol[ObservedT]):
         """Return the names of controllers to read before the primary if a write was rejected."""
         return ()
 
-    def note(self, step: Step, memory: Memory) -> None:
+    def update_caches(self, step: Step, memory: Memory) -> None:
         """Update the caches after a step."""
         return
 

@@ -56,9 +56,9 @@ from . import provenance
 
 #: No cluster has this priority class.
 CLOSED = "baton-kubernetes-takeover-in-progress"
-NEEDS = (("", "pods", ("list", "patch")),)
+PERMISSIONS = (("", "pods", ("list", "patch")),)
 #: A JSON pointer.
-PRIORITY = "/spec/template/spec/priorityClassName"
+PRIORITY_PATH = "/spec/template/spec/priorityClassName"
 
 
 # State of a handover
@@ -75,7 +75,7 @@ def is_under_way(observed: Observed) -> bool:
                                  and successor.partner == primary.name)))
 
 
-def needs_pods(observed: Observed) -> bool:
+def depends_on_pod_owners(observed: Observed) -> bool:
     """Return whether the next decision depends on the owners of pods."""
     primary, successor = observed.primary, observed.successor
     if primary is None or not is_under_way(observed):
@@ -158,7 +158,8 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
         raise RolloutError(
             f"the annotation {TAKEOVER} cannot be read, so the handover cannot be finished",
             where=request.where,
-            next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
+            next_command=f"{request.kubectl} get {request.kind.kubectl_name} {primary.name} "
+                         "-o yaml",
         )
     # The handover annotates and closes the primary first. Another client has therefore written the
     # takeover annotation of an open primary, or opened the primary.
@@ -169,7 +170,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
                     after="updating")
     if successor is None or successor.uid != takeover["uid"]:
         return _finish_without_successor(request, observed, primary, takeover)
-    _refuse_unproven(request, primary, successor)
+    _refuse_unproven_successor(request, primary, successor)
     is_empty_and_deleting = (successor.is_deleting and successor.is_observed
                              and not successor.current)
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
@@ -178,7 +179,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     # | open | closed | another client replaced the primary | undo the handover (see below) |
     if not is_closed(primary):
         return _return_pods(request, observed, primary, successor, takeover)
-    # | closed | any | the primary lost its annotation or has another image | restore: write both |
+    # | closed | any | annotation missing or image changed | restore: set annotation and template |
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
     # | closed | any | another client scaled the primary down | restore: scale the primary up |
@@ -190,20 +191,20 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
     # | closed | closed | the controller manager has not observed both templates | wait |
-    if decision := reparent(observed.pods, successor, primary):
+    if decision := reparent_or_wait(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | all living pods have moved | restore: open the primary |
     # A terminating successor neither creates nor adopts pods.
-    if is_empty_and_deleting and may_open(primary, successor.uid, observed.pods):
+    if is_empty_and_deleting and is_safe_to_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
                     before="closed template", after="template")
     return delete_empty(successor)
 
 
-def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
-             labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """Return reparent_step(), or a Wait while a status is outdated or `pods` is None."""
+def reparent_or_wait(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
+                     labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
+    """Return reparent_step(), or a Wait while a status is outdated or the pods are not listed."""
     # | closed | closed | the successor has pods | hand over: reparent each pod to the primary |
     if not (source.is_observed and target.is_observed):
         return Wait(f"the controller manager observes {target.name} and {source.name}",
@@ -242,19 +243,19 @@ def delete_empty(controller: Controller) -> Decision:
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
     """Return the step that closes the template and sets annotations."""
     return Step(Action.ANNOTATE, controller.name,
-                patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
+                patch(controller, *annotate(controller, annotations), put(PRIORITY_PATH, CLOSED)),
                 after="no more pods are created for it")
 
 
 def opening_operations(priority_class: str | None) -> tuple[Json, ...]:
     """Return the patch operations that open a template by restoring its priority class."""
-    return (test(PRIORITY, CLOSED),
-            put(PRIORITY, priority_class) if priority_class
-            else {"op": "remove", "path": PRIORITY})
+    return (test(PRIORITY_PATH, CLOSED),
+            put(PRIORITY_PATH, priority_class) if priority_class
+            else {"op": "remove", "path": PRIORITY_PATH})
 
 
-def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
-    """Return whether the controller may be opened: its status counts every reparented pod.
+def is_safe_to_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
+    """Return whether the controller's status counts every reparented pod.
 
     With a lower count, the controller manager would create replacements for existing pods.
     """
@@ -267,14 +268,14 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
     return controller.current == sum(pod.owner_uid == controller.uid for pod in pods)
 
 
-def wait(condition: str, observed: Observed) -> Wait:
+def wait_with_terminating(condition: str, observed: Observed) -> Wait:
     """Return a Wait for the condition and for the terminating pods."""
     return Wait(", ".join(filter(None, (condition, observed.terminating.condition))),
                 terminating=observed.terminating)
 
 
-def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether the controller, once opened, would create pods beyond the surge."""
+def _opening_exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
+    """Return whether the controller would create pods beyond the surge after it is opened."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
@@ -284,7 +285,7 @@ def _restore_template(primary: Controller, successor: Controller) -> Step:
     """Return the step that restores a closed primary after a change by another client."""
     takeover_text = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
     operations = (*annotate(primary, {TAKEOVER: takeover_text, PARTNER: successor.name}),
-                  test(PRIORITY, CLOSED),
+                  test(PRIORITY_PATH, CLOSED),
                   put("/spec/template", closed_template(successor.template)))
     warning = ""
     if primary.images != successor.images:
@@ -300,8 +301,8 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
                  successor: Controller, takeover: Takeover) -> Decision:
     """Return the next decision that gives the successor its pods back.
 
-    Another client has opened the primary, so the primary creates pods of its own. If the primary
-    kept the successor's pods too, the controller manager would delete some pods.
+    Another client has opened the primary, so the primary creates pods of its own. If it kept the
+    successor's pods as well, it would have more pods than replicas, and some would be deleted.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
@@ -316,10 +317,12 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
     if step := reparent_step(successor_pods, primary.uid, primary.name, successor):
         return step
     # | open | closed | the successor has its pods back | restore: open it, remove its annotation |
-    if not may_open(successor, primary.uid, tuple(pod for pod in successor_pods if pod.owner_uid)):
+    owned_pods = tuple(pod for pod in successor_pods if pod.owner_uid)
+    if not is_safe_to_open(successor, primary.uid, owned_pods):
         return Wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}")
-    if _exceeds_surge(request, observed, successor):
-        return wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}", observed)
+    if _opening_exceeds_surge(request, observed, successor):
+        return wait_with_terminating(
+            f"pods of {successor.name}: {successor.current}/{successor.replicas}", observed)
     write = patch(successor, *annotate(successor, {TAKEOVER: None}),
                   *opening_operations(takeover["priorityClassName"]))
     return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
@@ -342,10 +345,11 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
         if step and primary.is_observed:
             return step
         # | closed | deleted | the primary has all living pods | restore: open the primary |
-        if not is_open and may_open(primary, takeover["uid"], observed.pods):
-            if _exceeds_surge(request, observed, primary):
-                return wait(f"{primary.name} {primary.available}/{primary.replicas} available "
-                            "after the handover", observed)
+        if not is_open and is_safe_to_open(primary, takeover["uid"], observed.pods):
+            if _opening_exceeds_surge(request, observed, primary):
+                return wait_with_terminating(
+                    f"{primary.name} {primary.available}/{primary.replicas} available after the "
+                    "handover", observed)
             return Step(Action.RESTORE, primary.name, patch(primary, *operations),
                         before="closed template", after="template")
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available after the "
@@ -403,7 +407,8 @@ def closed_template(template: Json) -> Json:
     return {**template, "spec": {**template["spec"], "priorityClassName": CLOSED}}
 
 
-def _refuse_unproven(request: Request, primary: Controller, successor: Controller) -> None:
+def _refuse_unproven_successor(request: Request, primary: Controller,
+                               successor: Controller) -> None:
     """Raise RolloutError unless the successor confirms the primary's takeover annotation.
 
     A user with annotate permission can write any name into this annotation.
@@ -423,5 +428,5 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
         raise RolloutError(
             f"the annotation {TAKEOVER} names {successor.name}, which is not the successor in this "
             f"update: its own annotations do not name {primary.name}", where=request.where,
-            next_command=f"{request.kubectl} get {request.kind.short} {primary.name} "
+            next_command=f"{request.kubectl} get {request.kind.kubectl_name} {primary.name} "
                          f"{successor.name} -o yaml")

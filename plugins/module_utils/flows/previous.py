@@ -38,8 +38,8 @@ def requested_revision(request: Request, controller: Controller,
                        history: t.Sequence[Revision]) -> Revision | None:
     """Return the revision to roll back to. No update may be in progress.
 
-    Returns the current revision if this request has led to it already, and None if the last update
-    has been rolled back already. Raises RolloutError. history: newest first.
+    Returns the current revision if this request has rolled back to it already, and None if the last
+    update has been rolled back already. Raises RolloutError. history: newest first.
     """
     current = _current_revision(request, controller, history)
     recorded_number = controller.last_rollout.get("revision")
@@ -87,7 +87,7 @@ def newest_other(request: Request, controller: Controller,
         if not same_template(revision.template, controller.template, request.label_key):
             return revision
     raise RolloutError("it has no previous revision", where=request.where,
-                       next_command=refusals.way_back(request, None))
+                       next_command=refusals.rollback_command(request, None))
 
 
 def _current_revision(request: Request, controller: Controller,

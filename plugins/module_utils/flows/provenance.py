@@ -62,14 +62,14 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     return Match.ADMITTED if is_confirmed else Match.RECORDED
 
 
-def has_begun(request: Request, controller: Controller) -> bool:
+def records_start(request: Request, controller: Controller) -> bool:
     """Return whether the record says that the request began the update in progress."""
     return controller.last_rollout.get("request") == request.fingerprint
 
 
-def has_ended(request: Request, controller: Controller) -> bool:
+def records_end(request: Request, controller: Controller) -> bool:
     """Return whether the record says that the requested update ended with the current template."""
-    is_update = request.state is State.UPDATED or request.revision is not None
+    is_update = request.state is State.UPDATED or request.revision_template is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
             and records_result(request, controller))
 
@@ -104,11 +104,11 @@ def is_confirmed(request: Request, controller: Controller, desired: Json, cluste
     Raises RolloutError. write_builders: functions that return a write with a given template.
     """
     key = controller.uid + identity.digest([controller.template, desired])
-    if memory.confirmed is None or memory.confirmed[0] != key:
+    if memory.confirmation_cache is None or memory.confirmation_cache[0] != key:
         is_result = any(_is_admitted(request, controller.template, desired, cluster, build_write)
                         for build_write in write_builders)
-        memory.confirmed = (key, is_result)
-    return memory.confirmed[1]
+        memory.confirmation_cache = (key, is_result)
+    return memory.confirmation_cache[1]
 
 
 def _is_admitted(request: Request, current: Json, desired: Json, cluster: Cluster,

@@ -24,12 +24,14 @@ from .commands import advise_rerun
 GARBAGE_COLLECTOR_FINALIZERS = {"foregroundDeletion", "orphan"}
 
 
-def refuse_owned(request: Request, primary: Controller, desired: Json | None) -> None:
+def refuse_owned(request: Request, primary: Controller,
+                 desired_template: Json | None) -> None:
     """Raise RolloutError if another object controls the primary."""
     if primary.owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would undo every step",
                            where=request.where,
-                           next_command=argo_rollouts.owner_commands(request, primary, desired)
+                           next_command=argo_rollouts.owner_commands(request, primary,
+                                                                     desired_template)
                            or f"update {primary.owner} instead")
 
 
@@ -81,12 +83,13 @@ def _unblock_commands(request: Request, controller: Controller) -> tuple[str, ..
                 f"{request.kubectl} get pods -l {selector}")
     patch = """'{"metadata": {"finalizers": null}}'"""
     return ("let the program that set the finalizer remove it; if that program no longer runs:",
-            f"{request.kubectl} patch {controller.kind.short} {controller.name} --type=merge -p "
-            f"{patch}")
+            f"{request.kubectl} patch {controller.kind.kubectl_name} {controller.name} "
+            f"--type=merge -p {patch}")
 
 
-def refuse_without_room(request: Request, primary: Controller, annotations: t.Mapping[str, str],
-                        reserve: int = 0, why: str = "") -> None:
+def refuse_too_large_annotations(request: Request, primary: Controller,
+                                 annotations: t.Mapping[str, str], reserve: int = 0,
+                                 why: str = "") -> None:
     """Raise RolloutError if the annotations exceed the limit of the API server.
 
     reserve: bytes for annotations that the update adds later.
@@ -97,14 +100,14 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
                            f"total would be {size} bytes, and the API server allows "
                            f"{MAX_ANNOTATIONS_SIZE}", where=request.where, why=why,
                            next_command=("remove some of its annotations:",
-                                         f"{request.kubectl} get {request.kind.short} "
+                                         f"{request.kubectl} get {request.kind.kubectl_name} "
                                          f"{primary.name} -o yaml"))
 
 
 def nothing_to_roll_back(request: Request, newest_other: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish_commands: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback if no update is in progress, or the old template is unknown.
+    """Return the error for a rollback without an update in progress, or without the old template.
 
     newest_other: the newest revision with another template.
     finish_commands: the commands that finish an update in progress.
@@ -113,9 +116,9 @@ def nothing_to_roll_back(request: Request, newest_other: Revision | None,
                 f"({image_names(images_of(newest_other.template))})" if newest_other else "")
     return RolloutError(f"{message}{previous}", where=request.where,
                         next_command=list_alternatives(*finish_commands,
-                                                       way_back(request, newest_other))
+                                                       rollback_command(request, newest_other))
                         if newest_other or not finish_commands else
-                        (*finish_commands, "then:", way_back(request, newest_other)))
+                        (*finish_commands, "then:", rollback_command(request, newest_other)))
 
 
 def template_lost(request: Request, is_paused: bool,
@@ -127,20 +130,20 @@ def template_lost(request: Request, is_paused: bool,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
                         next_command=list_alternatives(advise_rerun(is_paused),
-                                                       way_back(request, newest_other)))
+                                                       rollback_command(request, newest_other)))
 
 
-def way_back(request: Request, newest_other: Revision | None) -> str:
+def rollback_command(request: Request, newest_other: Revision | None) -> str:
     """Return the command that rolls back to a revision, or that updates to an earlier image.
 
-    The image is a placeholder: whoever may annotate the controller can forge the recorded one.
+    The image is a placeholder, since a user with annotate permission can forge the recorded image.
     """
     if newest_other is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
     return request.command(State.ROLLED_BACK, to_revision=newest_other.number)
 
 
-def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
+def refuse_ambiguous_revision(request: Request, revisions: t.Sequence[Revision]) -> None:
     """Raise RolloutError if revisions with the same number have different templates."""
     if any(revision.template != revisions[0].template for revision in revisions):
         names = [revision.name for revision in revisions]

@@ -21,7 +21,7 @@ from ..model.request import Request
 from .flow import Cluster, Flow, Memory, Rule
 
 
-def needs(request: Request) -> tuple[Rule, ...]:
+def required_permissions(request: Request) -> tuple[Rule, ...]:
     """Return the permissions to read the ConfigMaps and Secrets of roll_on."""
     kinds_or_auto = [reference.kind if isinstance(reference, Reference) else AUTO
                      for reference in request.roll_on]
@@ -58,7 +58,7 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
         if item is not None:
             checksums[str(reference)] = checksum(item)
         elif is_required:
-            raise _missing(request, reference)
+            raise _missing_object_error(request, reference)
     return checksums
 
 
@@ -94,7 +94,7 @@ def _references(request: Request, template: Json) -> dict[Reference, bool]:
     return dict(sorted(references.items()))
 
 
-def _missing(request: Request, reference: Reference) -> RolloutError:
+def _missing_object_error(request: Request, reference: Reference) -> RolloutError:
     is_listed = reference in request.roll_on
     return RolloutError(f"there is no {reference.kind} {reference.name}, which "
                         f"{'roll_on names' if is_listed else 'its pods need'}",

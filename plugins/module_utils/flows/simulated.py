@@ -110,12 +110,12 @@ class SimulatedCluster(Model):
 
         Pods with the same owner and labels are interchangeable.
         """
-        pending_counts = collections.Counter(tuple(sorted(pod.labels.items()))
-                                             for pod in write.pods)
+        remaining_counts = collections.Counter(tuple(sorted(pod.labels.items()))
+                                               for pod in write.pods)
         pods_before, pods_after = self.pods, []
         for pod in pods_before:
-            if is_moving := pod.owner_uid == write.source_uid and pending_counts[pod.labels] > 0:
-                pending_counts[pod.labels] -= 1
+            if is_moving := pod.owner_uid == write.source_uid and remaining_counts[pod.labels] > 0:
+                remaining_counts[pod.labels] -= 1
             pods_after.append(
                 pod._replace(owner_uid=write.target_reference["uid"]) if is_moving else pod)
         self.pods = sorted(pods_after)
@@ -156,13 +156,13 @@ class SimulatedCluster(Model):
 
     def settle(self) -> bool:
         has_changed = False
-        while (self._sync_next() or self._finalize() or self._collect_garbage()
+        while (self._sync_next_controller() or self._finalize() or self._collect_garbage()
                or self._make_pods_ready()):
             has_changed = True
         return has_changed
 
-    def _sync_next(self) -> bool:
-        """Sync the first outdated controller, as syncReplicaSet does; or return False."""
+    def _sync_next_controller(self) -> bool:
+        """Sync the first outdated controller as syncReplicaSet does; return whether one existed."""
         for name, item in sorted(self.items.items()):
             if _size(item) > MAX_PODS:
                 continue
@@ -170,7 +170,7 @@ class SimulatedCluster(Model):
             claimed_pods, other_pods = _claim_pods(controller, self.pods)
             claimed_pods, _surplus, status = self._pods_after_sync(controller, claimed_pods)
             pods = sorted(other_pods + claimed_pods)
-            if pods != sorted(self.pods) or not has_counts(item, status):
+            if pods != sorted(self.pods) or not has_status_counts(item, status):
                 self.pods, self.items[name] = pods, {**item, "status": status}
                 return True
         return False
@@ -230,7 +230,7 @@ def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod
     return claimed_pods, other_pods
 
 
-def has_counts(item: Json, status: Json) -> bool:
+def has_status_counts(item: Json, status: Json) -> bool:
     """Return whether an object has the counts in `status`; a missing count is 0."""
     present_status = item.get("status") or {}
     return all(present_status.get(field, 0) == value for field, value in status.items())

@@ -31,13 +31,13 @@ from ..model.steps import (
 )
 from .flow import Flow, Rule
 
-NEEDS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
+REQUIRED_PERMISSIONS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
 
 
 def is_requested(request: Request) -> bool:
     """Return whether the task has to watch the new pods."""
-    return request.soak > 0 and not request.state.undoes
+    return request.soak > 0 and not request.state.rolls_back
 
 
 def decide(flow: Flow, request: Request, observed: Observed,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Exclude the controller from Flux during an update (suspend_gitops), and include it again.
+"""Exclude the primary from Flux during its update (suspend_gitops), and include it again.
 
 The first patch of the primary in an update sets the annotations in TOOLS, and the last patch
 removes them, so the annotations never outlive the update.
@@ -57,12 +57,13 @@ HELM_CONTROLLER = Tool("helm.toolkit.fluxcd.io/driftDetection", "helm.toolkit.fl
 TOOLS = (KUSTOMIZE_CONTROLLER, HELM_CONTROLLER)
 
 
-def applies(tool: Tool, labels: t.Mapping[str, t.Any], managers: t.Collection[str]) -> bool:
+def tool_applies_object(tool: Tool, labels: t.Mapping[str, t.Any],
+                        managers: t.Collection[str]) -> bool:
     """Return whether the tool applies an object with these labels and field managers."""
     return tool.label in labels or tool.manager in managers
 
 
-def is_suspended(tool: Tool, controller: Controller) -> bool:
+def is_excluded_by_update(tool: Tool, controller: Controller) -> bool:
     """Return whether an update has excluded the controller from the tool."""
     return tool.annotation in suspended_gitops(controller.annotations)
 
@@ -71,7 +72,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     """Return the planned decision, or a step for Flux that must come first. Raises RolloutError.
 
     A planned patch also changes the annotations. A separate step sets them if the update began
-    without suspend_gitops, and removes them if another client has put them back.
+    without suspend_gitops, and removes them if another client has restored them after the update.
     """
     decision, primary = plan(), observed.primary
     if request.migrates:
@@ -105,7 +106,7 @@ def _suspension_operations(request: Request, primary: Controller) -> tuple[t.Any
     if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
         return ()
     keys = [tool.annotation for tool in TOOLS
-            if applies(tool, primary.labels, primary.managers)
+            if tool_applies_object(tool, primary.labels, primary.managers)
             and tool.annotation not in primary.annotations]
     if not keys:
         return ()
@@ -119,7 +120,7 @@ def _removal_operations(controller: Controller) -> tuple[t.Any, ...]:
     stored = controller.annotations.get(SUSPENDED_GITOPS)
     if stored is None:
         return ()
-    keys = [tool.annotation for tool in TOOLS if is_suspended(tool, controller)
+    keys = [tool.annotation for tool in TOOLS if is_excluded_by_update(tool, controller)
             and controller.annotations.get(tool.annotation) == DISABLED]
     return (test(annotation(SUSPENDED_GITOPS), stored),
             *(test(annotation(key), DISABLED) for key in keys),

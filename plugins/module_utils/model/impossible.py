@@ -16,7 +16,7 @@ TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationCo
 def refuse_impossible_request(request: Request) -> None:
     """Refuse a request that cannot be fulfilled. Raises RolloutError."""
     _refuse_unsupported_limits(request)
-    if request.keeps_old and (request.is_unresolved or not request.undoes):
+    if request.keeps_old and (request.is_unresolved or not request.rolls_back_update):
         _check_keep_old(request)
     if request.suspends_gitops and request.next_name:
         raise RolloutError("suspend_gitops cannot be used with next_name, because the update "
@@ -37,7 +37,8 @@ def refuse_impossible_request(request: Request) -> None:
     if request.max_surge.value == 0 and request.max_unavailable.value == 0:
         raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be "
                            "replaced: set one of them to at least 1")
-    if request.timeout is not None and request.soak >= request.timeout and not request.state.undoes:
+    if (request.timeout is not None and request.soak >= request.timeout
+            and not request.state.rolls_back):
         raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
                            f"({request.soak:g} s)")
     if (request.min_ready_seconds or 0) >= request.progress_deadline:
@@ -56,7 +57,7 @@ def _refuse_unsupported_limits(request: Request) -> None:
         if request.max_unavailable.value:
             raise RolloutError("max_surge and max_unavailable cannot be combined with "
                                f"kind={request.kind}: the API server takes only one of them")
-        if request.pause_at is not None and not request.state.undoes:
+        if request.pause_at is not None and not request.state.rolls_back:
             raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
                                "because an old pod is deleted before its replacement is created: "
                                "set max_unavailable")
@@ -95,7 +96,7 @@ def _check_wait_false(request: Request) -> None:
             request.rolls_back_on_failure,
         f"state={request.state} and kind={request.kind}, because the task deletes the pods that "
         "the cluster does not replace":
-            request.state.undoes and request.kind.uses_controller_revisions,
+            request.state.rolls_back and request.kind.uses_controller_revisions,
     }
     for reason, applies in reasons_to_wait.items():
         if applies:

@@ -48,8 +48,8 @@ class Kind(StrEnum):
         return f"{self.lower()}s"
 
     @property
-    def short(self) -> str:
-        """Return the name in suggested kubectl commands."""
+    def kubectl_name(self) -> str:
+        """Return the name for suggested kubectl commands, such as "sts"."""
         names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
                  Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
                  Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}
@@ -58,7 +58,7 @@ class Kind(StrEnum):
     @property
     def abbreviation(self) -> str:
         """Return the short name that `kubectl api-resources` lists."""
-        return "deploy" if self is Kind.DEPLOYMENT else self.short
+        return "deploy" if self is Kind.DEPLOYMENT else self.kubectl_name
 
     @property
     def is_usually_owned(self) -> bool:
@@ -176,7 +176,7 @@ class State(StrEnum):
         return self is State.RESTARTED
 
     @property
-    def undoes(self) -> bool:
+    def rolls_back(self) -> bool:
         """Return whether the task rolls back an update, or rolls back to a revision."""
         return self is State.ROLLED_BACK
 

@@ -206,15 +206,15 @@ def partner_uid(annotations: Annotations) -> str | None:
     return uid if is_valid else "not readable"
 
 
-def desired(annotations: Annotations) -> int | None:
+def desired_replicas(annotations: Annotations) -> int | None:
     return values.parse_int32(annotations.get(DESIRED))
 
 
-def original(annotations: Annotations) -> int | None:
+def original_replicas(annotations: Annotations) -> int | None:
     return values.parse_int32(annotations.get(ORIGINAL))
 
 
-def paused(annotations: Annotations) -> int | None:
+def new_pods_at_pause(annotations: Annotations) -> int | None:
     return values.parse_int32(annotations.get(PAUSED))
 
 
@@ -330,8 +330,8 @@ def kubectl_original(annotations: Annotations) -> int | None:
 def invalid_keys(annotations: Annotations) -> list[str]:
     """Return the keys of the annotations with invalid values."""
     readers: dict[str, t.Callable[[Annotations], t.Any]] = {
-        DESIRED: desired, PARTNER: partner, ORIGINAL: original, PAUSED: paused, TAKEOVER: takeover,
-        LAST_ROLLOUT: last_rollout}
+        DESIRED: desired_replicas, PARTNER: partner, ORIGINAL: original_replicas,
+        PAUSED: new_pods_at_pause, TAKEOVER: takeover, LAST_ROLLOUT: last_rollout}
     return [key for key, read in readers.items()
             if key in annotations and read(annotations) in (None, {})]
 

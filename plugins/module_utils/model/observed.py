@@ -139,16 +139,16 @@ class Controller:
         return object_meta.partner_uid(self.annotations)
 
     @property
-    def desired(self) -> int | None:
-        return object_meta.desired(self.annotations)
+    def desired_replicas(self) -> int | None:
+        return object_meta.desired_replicas(self.annotations)
 
     @property
-    def original(self) -> int | None:
-        return object_meta.original(self.annotations)
+    def original_replicas(self) -> int | None:
+        return object_meta.original_replicas(self.annotations)
 
     @property
-    def paused(self) -> int | None:
-        return object_meta.paused(self.annotations)
+    def new_pods_at_pause(self) -> int | None:
+        return object_meta.new_pods_at_pause(self.annotations)
 
     @property
     def is_updating(self) -> bool:
@@ -303,7 +303,7 @@ class Observed:
     primary: Controller | None
     successor: Controller | None
     #: The desired template as the API server would store it, or None for a rollback.
-    desired: Json | None = None
+    desired_template: Json | None = None
     now: str = ""  # RFC 3339
     server_time: float = 0.0  # seconds since 1970
     #: The user who runs the task.

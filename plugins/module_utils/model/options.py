@@ -127,7 +127,7 @@ def parse_request(params: Json) -> Request:
     module = Module(options.get("module", Request.module))
     state = State(options.get("state", module.default_state))
     kind = parse_kind("kind", options.get("kind", Request.kind), module)
-    if state.undoes:  # The user may add state=rolled_back to the task of the update.
+    if state.rolls_back:  # The user may add state=rolled_back to the task of the update.
         options = {key: value for key, value in options.items()
                    if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, options)
@@ -214,7 +214,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, options: Js
     if state.restarts and template_options:
         raise RolloutError(f"state=restarted keeps the template: remove {template_options[0]}, or "
                            f"use state=updated")
-    if "to_revision" in options and not state.undoes:
+    if "to_revision" in options and not state.rolls_back:
         raise RolloutError("to_revision can only be used with state=rolled_back")
     if "container" in options and "image" not in options:
         raise RolloutError("container requires image")

@@ -49,7 +49,7 @@ class Request:
     #: Whether to_revision is `previous` (flows/previous.py).
     rolls_back_to_previous: bool = False
     #: The template of to_revision, or None before the history is read.
-    revision: Json | None = None
+    revision_template: Json | None = None
     releases_owner: bool = False
     #: The label that distinguishes old and new pods (deployment_label_key).
     label_key: str = object_meta.DEPLOYMENT_LABEL
@@ -108,14 +108,15 @@ class Request:
         return self.module is Module.MIGRATION
 
     @property
-    def undoes(self) -> bool:
+    def rolls_back_update(self) -> bool:
         """Whether the task rolls back, and no template of to_revision has been read."""
-        return self.state.undoes and self.revision is None
+        return self.state.rolls_back and self.revision_template is None
 
     @property
     def is_unresolved(self) -> bool:
         """Whether the template of to_revision still has to be read."""
-        return self.undoes and (self.to_revision is not None or self.rolls_back_to_previous)
+        return self.rolls_back_update and (
+            self.to_revision is not None or self.rolls_back_to_previous)
 
     @property
     def may_surge(self) -> bool:
@@ -124,7 +125,8 @@ class Request:
     def unresolved(self) -> Request:
         """Return the request without data from the cluster."""
         to_revision = None if self.rolls_back_to_previous else self.to_revision
-        return dataclasses.replace(self, to_revision=to_revision, revision=None, checksums=None)
+        return dataclasses.replace(self, to_revision=to_revision, revision_template=None,
+                                   checksums=None)
 
     @property
     def needs_dry_run(self) -> bool:
@@ -135,13 +137,13 @@ class Request:
     def rollback_request(self) -> Request:
         """Return the request to roll back the update."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
-                                   rolls_back_to_previous=False, revision=None, timeout=None,
-                                   roll_on=(), checksums=None)
+                                   rolls_back_to_previous=False, revision_template=None,
+                                   timeout=None, roll_on=(), checksums=None)
 
     def apply_to(self, template: Json) -> Json:
         """Return the desired template if no dry run is needed. Raises RolloutError."""
-        if self.revision is not None:
-            return self.revision
+        if self.revision_template is not None:
+            return self.revision_template
         if self.state.restarts:
             # With a timestamp, a repeated task could not recognize the update in progress.
             digest = identity.digest(without_label(template, self.label_key))
@@ -176,7 +178,7 @@ class Request:
         if self.rolls_back_to_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
-                                *filter(None, [self.revision, self.checksums])])
+                                *filter(None, [self.revision_template, self.checksums])])
 
     def command(self, state: State | None = None, *, fallback: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command of this task with another state or other options.
@@ -200,7 +202,8 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
             return fallback or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
     state_options = _state_options(request, goal_state, state)
-    repeats_all = state is None and (bool(state_options["to_revision"]) or not goal_state.undoes)
+    repeats_all = state is None and (
+        bool(state_options["to_revision"]) or not goal_state.rolls_back)
     repeated_state = (None if repeats_all or (goal_state.migrates and request.migrates)
                       else goal_state)
     options = _command_options(request, repeated_state, is_for_fleet, state_options | changes)

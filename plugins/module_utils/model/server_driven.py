@@ -61,11 +61,11 @@ class ServerDriven(Controller):
         return self.rollout is not None
 
     @property
-    def paused(self) -> int | None:
+    def new_pods_at_pause(self) -> int | None:
         return self.rollout.paused if self.rollout else None
 
     @property
-    def desired(self) -> int | None:
+    def desired_replicas(self) -> int | None:
         """The final number of old pods: 0, or all replicas for a rollback."""
         return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
@@ -98,8 +98,8 @@ class RevisionDriven(ServerDriven):
     OVERRIDDEN = ("updateStrategy", "revisionHistoryLimit")
 
     @property
-    def is_replaced_by_server(self) -> bool:
-        """Whether the controller manager replaces old pods."""
+    def replaces_pods_automatically(self) -> bool:
+        """Whether the controller manager replaces old pods, and not only deleted ones."""
         return text(self.settings["updateStrategy"], "type") != "OnDelete"
 
     @property
@@ -151,7 +151,7 @@ class StatefulSet(RevisionDriven):
 
     def uses_previous_template(self, pod: str) -> bool:
         """Return whether the pod would be recreated from the previous template."""
-        return self.is_replaced_by_server and pod_ordinal(pod) < self.start + self.partition
+        return self.replaces_pods_automatically and pod_ordinal(pod) < self.start + self.partition
 
 
 def pod_ordinal(pod: str) -> int:
@@ -184,9 +184,9 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_stall(self) -> bool:
-        """Whether a surge may stall (see daemonset/observed.is_stalled)."""
+        """Whether a surge may stall (see daemonset/observed.is_surge_stalled)."""
         return bool(self.min_ready_seconds and Size.from_api(self.rolling_update["maxSurge"]).value
-                    and self.is_replaced_by_server
+                    and self.replaces_pods_automatically
                     and self.updated < self.replicas <= self.available)
 
     @property

@@ -159,7 +159,7 @@ def _container_for(image: str, template: Json, controller: str) -> str:
     if len(candidates) == 1:
         return candidates[0]
     raise RolloutError(
-        f"the container of {controller} for the image {image} is ambiguous: "
-        f"{'several run' if matching_names else 'none runs'} {repository(image)} now; set "
-        f"container to one of {', '.join(candidates)}"
+        f"it is unclear which container of {controller} gets the image {image}: "
+        f"{'several have' if matching_names else 'none has'} an image of {repository(image)} now; "
+        f"set container to one of {', '.join(candidates)}"
     )

@@ -95,9 +95,9 @@ class Release:
                 and not self.has_ended else None)
 
     @property
-    def is_finishing(self) -> bool:
+    def only_final_update_remains(self) -> bool:
         """Return whether only the update to the end remains, and needs no approval."""
-        return self.request.finishes and not self.has_ended and self.next_stage is None
+        return self.request.completes_update and not self.has_ended and self.next_stage is None
 
     @property
     def split(self) -> SplitConditions:
@@ -224,5 +224,5 @@ class SplitConditions:
     def needs_restoration(self) -> bool:
         stage = self.release.next_stage
         # With keep_old, the module itself restores the route at the end.
-        is_last = self.release.is_finishing and not self.release.request.keeps_old
+        is_last = self.release.only_final_update_remains and not self.release.request.keeps_old
         return bool(self._history.traffic) and (not stage.traffic if stage else is_last)

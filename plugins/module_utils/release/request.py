@@ -151,7 +151,7 @@ class Request:
         return stages
 
     @property
-    def finishes(self) -> bool:
+    def completes_update(self) -> bool:
         """Return whether the run completes the update without an approval."""
         return self.check_mode or self.stages[-1].is_complete
 

@@ -276,7 +276,7 @@ IMAGE_BUMP = [
             lambda release: release.next_stage, _update_to_stage),
         Row("all stages have passed, and the last one is 100%, or in check mode",
             "update to the end",
-            lambda release: release.is_finishing, _update_to_end),
+            lambda release: release.only_final_update_remains, _update_to_end),
         Row("paused before 100%, an approval is requested, and the user was not yet shown how to "
             "approve",
             "show how to resume, how to roll back, and the deadline",

@@ -16,7 +16,7 @@ import math
 import typing as t
 
 from ..cluster.gateway import Gateway
-from ..explain.report import line
+from ..explain.report import step_line
 from ..flows.commands import RERUN
 from ..flows.flow import RolloutStatus
 from ..flows.refusals import endless_deletion
@@ -58,8 +58,8 @@ class Attempts:
     def refuse_repetition(self, request: Request, step: Step) -> None:
         """Raise RolloutError after MAX_REPETITIONS applications of the step."""
         if self._step_counts[_step_key(step)] >= MAX_REPETITIONS:
-            raise RolloutError(f"another client keeps undoing this step ({line(step)}): it was "
-                               f"taken {MAX_REPETITIONS} times",
+            raise RolloutError(f"another client keeps undoing this step ({step_line(step)}): it "
+                               f"was taken {MAX_REPETITIONS} times",
                                where=_where(request, step),
                                next_command=("find out who changes it (an autoscaler?), then:",
                                              request.command()))
@@ -205,8 +205,8 @@ class Deadlines:
                         f"available")
         error = failure(request, self._gateway, what, progress, causes,
                         can_roll_back=not status.is_irreversible)
-        if status.way_out:
-            error.next_command += "\n" + as_lines(["or:", *status.way_out])
+        if status.recovery_commands:
+            error.next_command += "\n" + as_lines(["or:", *status.recovery_commands])
         return error
 
 
@@ -243,9 +243,9 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
     """Adapt the error of a task that waited for pods while no update was in progress."""
     error.what, error.prevents_rollback = f"{error.what}; no update is in progress", True
-    if status.way_out:
-        alternative = status.way_out[0]
-    elif request.state.undoes:
+    if status.recovery_commands:
+        alternative = status.recovery_commands[0]
+    elif request.state.rolls_back:
         alternative = request.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
     else:
         alternative = request.command(State.ROLLED_BACK, to_revision=PREVIOUS)
@@ -272,13 +272,13 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
     """Return the suggestions of the causes, and then the alternative commands, one per line.
 
-    is_undone: whether a rollback has deleted the new pods.
+    is_undone: whether a rollback deletes the new pods.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
                                         and cause["pod"] in cause["suggestion"]))
     # A rollback may restore a template that never worked, so also suggest finishing the update.
-    rerun_commands = [f"{RERUN}, to finish the update instead"] if request.undoes else []
+    rerun_commands = [f"{RERUN}, to finish the update instead"] if request.rolls_back_update else []
     return _join_suggestions(
         suggestions, request.command(), *map(request.command, states), *rerun_commands)
 

@@ -43,9 +43,9 @@ if t.TYPE_CHECKING:
 
 #: Seconds between two observations.
 POLL_INTERVAL = 0.2
-#: Additional seconds of a wait that only the controller manager can end. (More frequent
+#: Seconds by which a wait is longer if only the controller manager can end it. (More frequent
 #: observations slow down a controller manager on the same machine.)
-EXTRA_WAIT_SECONDS = 0.02
+SERVER_WAIT_DELAY = 0.02
 
 
 def run(
@@ -54,15 +54,16 @@ def run(
     gateway: Gateway,
     clock: Clock,
     print_line: t.Callable[[str], None] = lambda line: None,
-    stop: t.Callable[[], str] = lambda: "",
+    reason_to_stop: t.Callable[[], str] = lambda: "",
     intervals: Intervals = DEFAULT_INTERVALS,
     splits: Splits = NO_SPLITS,
 ) -> Json:
     """Update the controller to the requested state, and return the task's result.
 
-    Raises RolloutError with the steps so far. stop: returns a reason to stop, or "".
+    Raises RolloutError with the steps so far. reason_to_stop: returns a reason, or "" to continue.
     """
-    runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
+    runner = _Run(flow, request, gateway, clock, print_line, reason_to_stop, intervals,
+                  splits)
     # Tests simulate a kill by a BaseException, which must not cause the requests of end().
     try:
         result = runner.run()
@@ -74,7 +75,7 @@ def run(
                                              runner.request.command())
         runner.clean_up(error)
         with contextlib.suppress(Exception):  # the status may raise the same exception
-            runner.with_progress(error)
+            runner.add_progress(error)
         runner.end()
         raise error from exception
     else:
@@ -91,12 +92,12 @@ def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO
     from ..cluster.simulated import SimulatedGateway
 
     clock = SimulatedClock()
-    simulated = SimulatedGateway(gateway, clock.sleep, flow.model(gateway))
+    simulated = SimulatedGateway(gateway, clock.sleep, flow.build_model(gateway))
     return run(flow, request, simulated, clock, splits=splits)
 
 
-def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
-         splits: Splits = NO_SPLITS) -> Json | None:
+def result_if_done(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
+                   splits: Splits = NO_SPLITS) -> Json | None:
     """Return the result if the cluster is in the requested state, else None. Raises RolloutError.
     """
     runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS,
@@ -112,21 +113,22 @@ def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -
 
 class _Task:
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
-                 print_line: t.Callable[[str], None], stop: t.Callable[[], str],
+                 print_line: t.Callable[[str], None], reason_to_stop: t.Callable[[], str],
                  intervals: Intervals, splits: Splits = NO_SPLITS) -> None:
         self.flow, self.request, self.gateway = flow, request, gateway
-        self.clock, self.stop, self.splits = clock, stop, splits
+        self.clock, self.reason_to_stop, self.splits = clock, reason_to_stop, splits
         self.recorder = Recorder(request, gateway, clock, print_line, intervals)
         self.deadlines = Deadlines(gateway, clock, intervals)
         self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
-        self.soaking = _soaking(request, gateway, clock, print_line, self.memory.warnings)
-        self.leases = TaskLeases(gateway, request, clock.elapsed, clock.sleep, stop, print_line,
-                                 intervals.renew)
+        self.soaking = _make_soaking(request, gateway, clock, print_line, self.memory.warnings)
+        self.leases = TaskLeases(gateway, request, clock.elapsed, clock.sleep, reason_to_stop,
+                                 print_line, intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.first_observed: Observed | None = None
         self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
         self.is_soaking = False
-        self.tools = Tools(gateway, clock, self.recorder, self.leases.renew, stop, self.warn)
+        self.tools = Tools(gateway, clock, self.recorder, self.leases.renew, reason_to_stop,
+                           self.warn)
 
     def warn(self, warning: str) -> None:
         self.memory.warnings.append(warning)
@@ -136,7 +138,7 @@ class _Task:
         memory = self.memory
         memory.now, memory.monotonic_time = self.clock.timestamp_seconds(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
-        self.request = self.flow.resolved(self.request, self.gateway, memory)
+        self.request = self.flow.resolve_revision(self.request, self.gateway, memory)
         self.request = roll_on.with_checksums(self.flow, self.request, self.gateway, memory)
         observed = self.flow.observe(self.request, self.gateway, memory)
         if self.first_observed is None and (observed.primary or observed.successor):
@@ -144,7 +146,7 @@ class _Task:
         if memory.has_begun:
             for step in self.flow.server_steps(memory.observed, observed):
                 self.recorder.report_step(step)
-            self.recorder.sample(self.status(observed), self.is_soaking)
+            self.recorder.add_sample(self.status(observed), self.is_soaking)
         memory.observed, self.recorder.primary = observed, observed.primary
         return observed
 
@@ -168,20 +170,20 @@ class _Task:
         first = self.first_observed or observed
         start_status = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
-            self.recorder.sample(end_status, self.is_soaking, is_end=True)
+            self.recorder.add_sample(end_status, self.is_soaking, is_end=True)
         return {
             "namespace": self.request.namespace,
             "kind": str(self.request.kind),
             **self.recorder.result(start_status, end_status),
             **report.pause_commands(self.request, end_status),
-            "msg": message or report.sentence(self.request, end_status, self.clock.is_real),
+            "msg": message or report.summary(self.request, end_status, self.clock.is_real),
             "warnings": self.memory.warnings,
         }
 
-    def with_progress(self, error: RolloutError) -> RolloutError:
+    def add_progress(self, error: RolloutError) -> RolloutError:
         observed = self.memory.observed
         if observed.in_progress and not isinstance(error, RolloutFailed):
-            error.status = report.progress(observed)
+            error.status = report.describe_progress(observed)
         if observed.primary or observed.successor:
             keys = ("namespace", "kind", "changed", "steps", "sizes", "rollout", "warnings")
             result = self.result(observed)
@@ -202,7 +204,7 @@ class _Run(_Task):
             if self.request.rolls_back_on_failure:
                 self.roll_back(error)
             self.clean_up(error)
-            raise self.with_progress(error) from error.__cause__
+            raise self.add_progress(error) from error.__cause__
         except RolloutError as error:
             self.clean_up(error)
             raise
@@ -219,7 +221,7 @@ class _Run(_Task):
             preflight.read_autoscalers_before_rollback(self.request, self.gateway, self.memory)
             while True:
                 observed = self.observe()
-                if reason := self.stop():
+                if reason := self.reason_to_stop():
                     raise RolloutError(f"stopped ({reason})", where=self.request.where,
                                        next_command=self.request.command())
                 decision = self.decide(observed, is_read_only)
@@ -228,7 +230,7 @@ class _Run(_Task):
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
                 split_turn = self.split_turn_of(observed, decision)
-                if split_turn and not (decision and self.splits.is_due(split_turn)):
+                if split_turn and not (decision and self.splits.is_route_change_due(split_turn)):
                     split_turn = None
                 if isinstance(decision, Done) and not split_turn:
                     return self.final_result(
@@ -240,9 +242,9 @@ class _Run(_Task):
         except NoSuchController as error:
             error.was_deleted = self.memory.has_begun
             _explain_absence(error, self.gateway, self.request.name)
-            raise self.with_progress(error) from None
+            raise self.add_progress(error) from None
         except RolloutError as error:
-            raise self.with_progress(error) from error.__cause__
+            raise self.add_progress(error) from error.__cause__
 
     def decide(self, observed: Observed, is_read_only: bool) -> Decision | None:
         try:
@@ -258,7 +260,10 @@ class _Run(_Task):
 
     def take_turn(self, observed: Observed, decision: Decision | None,
                   split_turn: Turn | None) -> Json | None:
-        """Take a turn; return the result if the task ends. split_turn: None if no route changes."""
+        """Take a turn; return the result if the task ends.
+
+        split_turn: None unless a route has to be changed.
+        """
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):
@@ -318,13 +323,13 @@ class _Run(_Task):
             _read_controllers(self.flow, self.request, self.gateway, observed)
             self.attempts.count_rejection(self.request, step)
             return False
-        self.flow.note(step, self.memory)
+        self.flow.update_caches(step, self.memory)
         if step.warning and step.warning not in self.memory.warnings:
             self.memory.warnings.append(step.warning)
         self.attempts.count_step(step)
         self.recorder.report_step(step)
         is_irreversible = self.status(self.memory.observed).is_irreversible
-        self.recorder.record_event(step, may_wait=is_irreversible)
+        self.recorder.record_event(step, may_be_delayed=is_irreversible)
         return True
 
     def wait(self, observed: Observed, wait: Wait) -> None:
@@ -333,7 +338,7 @@ class _Run(_Task):
         self.recorder.report_wait(wait.line, causes)
         self.leases.renew()
         if wait.is_ended_by_server:
-            self.clock.sleep(EXTRA_WAIT_SECONDS)
+            self.clock.sleep(SERVER_WAIT_DELAY)
         self.gateway.wait(min(remaining_seconds, POLL_INTERVAL))
 
     def watch(self, observed: Observed) -> None:
@@ -343,7 +348,7 @@ class _Run(_Task):
         self.gateway.wait(POLL_INTERVAL)
 
     def roll_back(self, error: RolloutFailed) -> None:
-        if self.request.undoes or error.prevents_rollback:
+        if self.request.rolls_back_update or error.prevents_rollback:
             return
         if self.status(self.observe()).is_irreversible:
             return
@@ -376,8 +381,8 @@ class _NoSoak:
         return decide(flow, request, observed)
 
 
-def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
-             warnings: list[str]) -> Soaking | _NoSoak:
+def _make_soaking(request: Request, gateway: Gateway, clock: Clock,
+                  print_line: t.Callable[[str], None], warnings: list[str]) -> Soaking | _NoSoak:
     if not soak.is_requested(request):
         return _NoSoak()
     # This import is slow: it loads the tables of all failure reasons.

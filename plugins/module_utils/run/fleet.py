@@ -27,7 +27,7 @@ from ..model.template import containers_with, repository
 from ..model.thresholds import Size
 from . import driver
 from .clock import Clock, Intervals
-from .fleet_result import MAX_LISTED, entry, join_first, joint_result
+from .fleet_result import MAX_LISTED, join_first, joint_result, results_entry
 from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits
@@ -45,11 +45,11 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: The argument is False in check mode.
+    #: Argument: False in check mode.
     make_splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
-#: In the order of the updates.
+#: The groups of a task, in the order of their updates.
 Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 
@@ -141,7 +141,7 @@ class Fleet:
     def _deleted_names(self, params: Json, place: Place, group: Group) -> list[str]:
         """Return the names of controllers that an interrupted update has deleted."""
         request = parse_request({**params, **place._asdict(), "name": "any"})
-        labels_by_name = group.flow.deleted_controller_labels(request, group.gateway)
+        labels_by_name = group.flow.labels_of_deleted_controllers(request, group.gateway)
         existing_controllers = group.gateway.controllers()
         return sorted(name
                       for name, labels in labels_by_name.items() if name not in existing_controllers
@@ -166,7 +166,7 @@ class Fleet:
 
 def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
         print_line: t.Callable[[str], None] = lambda line: None,
-        stop: t.Callable[[], str] = lambda: "") -> Json:
+        reason_to_stop: t.Callable[[], str] = lambda: "") -> Json:
     """Update every controller, and return the task's result. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
@@ -175,7 +175,8 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
         name = fleet_run.name_with_kind(request)
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
-                          stop, INTERVALS, groups[Place.of(request)].make_splits(True))
+                          reason_to_stop, INTERVALS,
+                          groups[Place.of(request)].make_splits(True))
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
         futures = [executor.submit(fleet_run.update_or_skip, request, update)
@@ -188,7 +189,7 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
                     fleet_run.dispatch_changes()
         finally:
             # Wake the drivers, so that the executor can shut down.
-            fleet_run.end(RolloutError("stopped", page="other-clients"))
+            fleet_run.end_drivers(RolloutError("stopped", page="other-clients"))
         for future in futures:
             future.result()
     return fleet_run.result()
@@ -208,7 +209,8 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
     return fleet_run.result("would be")
 
 
-def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json | None:
+def result_if_done(fleet: Fleet, requests: list[Request], groups: Groups,
+                   clock: Clock) -> Json | None:
     """Return the task's result if no controller needs an update, else None. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
     return None if fleet_run.remaining_requests else fleet_run.result()
@@ -225,8 +227,8 @@ class _FleetRun:
         #: A controller without an entry needs an update.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
-            flow, gateway, _splits = groups[Place.of(request)]
-            has_nothing_to_roll_back = (request.undoes
+            flow, gateway, _make_splits = groups[Place.of(request)]
+            has_nothing_to_roll_back = (request.rolls_back_update
                                         and not flow.find(request, gateway).in_progress)
             if why := fleet.skip_reason(request, gateway.controllers().get(request.name),
                                         has_nothing_to_roll_back):
@@ -234,7 +236,7 @@ class _FleetRun:
 
         def observe(request: Request) -> None:
             cluster = self.shared_clusters[Place.of(request)]
-            self._record(request, lambda request: driver.look(
+            self._record(request, lambda request: driver.result_if_done(
                 cluster.flow, request, cluster.gateway_for(request.name), clock,
                 groups[Place.of(request)].make_splits(True)))
 
@@ -251,7 +253,7 @@ class _FleetRun:
         """
         requests_by_namespace: dict[str, list[Request]] = {}
         for request in self.remaining_requests:
-            if request.keeps_old and not request.undoes:
+            if request.keeps_old and not request.rolls_back_update:
                 requests_by_namespace.setdefault(request.namespace, []).append(request)
         for requests in requests_by_namespace.values():
             clusters = [self.shared_clusters[Place.of(request)] for request in requests]
@@ -279,9 +281,9 @@ class _FleetRun:
         for shared in self.shared_clusters.values():
             shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared_clusters))
 
-    def end(self, error: RolloutError) -> None:
+    def end_drivers(self, error: RolloutError) -> None:
         for shared in self.shared_clusters.values():
-            shared.end(error)
+            shared.end_drivers(error)
 
     def name_with_kind(self, request: Request) -> str:
         return self._with_kind(request, request.name)
@@ -347,8 +349,8 @@ class _FleetRun:
                                                    request.command()).as_result()
                       | {"failed": True})
         if result is not None:
-            self._entries[_key(request)] = entry(request.namespace, request.name, request.kind,
-                                                 result)
+            self._entries[_key(request)] = results_entry(request.namespace, request.name,
+                                                         request.kind, result)
 
     def _skip(self, request: Request, why: str) -> None:
         self._record(request, lambda _request: {"skipped": True, "msg": why})

@@ -15,7 +15,7 @@ from ..model.fields import Json
 MAX_LISTED = 5
 
 
-def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
+def results_entry(namespace: str, name: str, kind: str, result: Json) -> Json:
     """Return the element of `results` for one controller."""
     return {"namespace": namespace, "name": name, "kind": str(kind), "changed": False,
             "failed": False, "skipped": False, **result}

@@ -28,13 +28,14 @@ from ..model.template import labels_of
 if t.TYPE_CHECKING:
     from ..explain.image_drift import PodVersions
 
-NEEDS: tuple[Rule, ...] = (("", "pods", ("list",)),)
+REQUIRED_PERMISSIONS: tuple[Rule, ...] = (("", "pods", ("list",)),)
 MOVED_TAG = "a tag has moved: the new pods run different versions of an image"
 
 
-def needs(request: Request) -> tuple[Rule, ...]:
+def required_permissions(request: Request) -> tuple[Rule, ...]:
     """Return the permissions that image_drift=fail requires."""
-    return NEEDS if request.image_drift == "fail" and not request.state.undoes else ()
+    fails_on_drift = request.image_drift == "fail" and not request.state.rolls_back
+    return REQUIRED_PERMISSIONS if fails_on_drift else ()
 
 
 class ImageDrift:
@@ -46,7 +47,7 @@ class ImageDrift:
         self._versions: dict[str, PodVersions] = {}
         #: The number of available new pods when the pods were last listed.
         self._listed_available_count = 0
-        #: See _moment().
+        #: See _comparison_moment().
         self._compared_moments: set[str] = set()
         #: The place (container) and the image.
         self._printed_warnings: set[tuple[str, str]] = set()
@@ -57,7 +58,7 @@ class ImageDrift:
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
         """Compare the images if due. If image_drift=fail, raises RolloutFailed if they differ."""
-        if request.image_drift == "ignore" or request.state.undoes or not request.waits:
+        if request.image_drift == "ignore" or request.state.rolls_back or not request.waits:
             return
         if status.direction == "back":
             return
@@ -65,7 +66,7 @@ class ImageDrift:
         thresholds = {2, max(2, ((status.goal or 0) + 1) // 2)}
         is_due = any(self._listed_available_count < threshold <= available_count
                      for threshold in thresholds)
-        moment = _moment(flow, observed, decision)
+        moment = _comparison_moment(flow, observed, decision)
         is_new_moment = bool(moment) and moment not in self._compared_moments
         holders = [holder for holder in status.holders
                    if holder.new_labels is not None and holder.has_known_labels]
@@ -115,7 +116,7 @@ class ImageDrift:
                 self._warn(f"a tag has moved: {image_drift.sentence(cause)}")
 
 
-def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
+def _comparison_moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
     """Return "soak" during a soak, "end" before a pause or before the last steps, else ""."""
     if decision is None or isinstance(decision, WatchPods):
         return "soak" if decision else ""

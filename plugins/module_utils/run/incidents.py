@@ -41,7 +41,7 @@ class View(t.NamedTuple):
 
     @property
     def new_pod_count(self) -> int:
-        """Return the number of new pods that the update wants now."""
+        """The number of new pods that the update currently requests."""
         new = self.status.new
         return new.replicas if new else self.status.goal or 0
 
@@ -123,7 +123,7 @@ class Incidents:
         for uid in names_by_uid:
             self.initial_pods.pop(uid, None)
 
-    def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
+    def may_result_from_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may be the reason for all incidents.
 
         The watch may report a deleted pod before the smaller spec.replicas of its controller.

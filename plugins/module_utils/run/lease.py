@@ -38,7 +38,7 @@ RENEW_INTERVAL = 2.0
 #: A write begins at most this many seconds after a renewal, to reach the API server in time.
 RENEW_DEADLINE = LEASE_DURATION / 2
 RETRY_PERIOD = 0.5
-#: In seconds since renewTime.
+#: Seconds since renewTime after which a Lease counts as abandoned.
 ABANDONED_AFTER = 4 * LEASE_DURATION
 #: Less than LEASE_DURATION, or a waiting task of an earlier version would take the shared Lease.
 SHARED_RENEW_INTERVAL = 5.0
@@ -79,12 +79,12 @@ class StoredLease:
 
     @property
     def renewal(self) -> tuple[object, ...]:
-        """Return a value that changes with each renewal."""
+        """A value that changes with each renewal."""
         return self.processes, self.holder, self.renew_time
 
     @property
     def is_joinable(self) -> bool:
-        """Return whether tasks for other kinds may join the holders."""
+        """Whether tasks for other kinds may join the holders."""
         return bool(self.processes) and all(process.kind for process in self.processes)
 
     def __str__(self) -> str:
@@ -195,7 +195,7 @@ class _ExclusiveLease:
             if lease and lease.renewal != observed_renewal:
                 is_alive = is_alive or observed_renewal is not None
                 observed_renewal, changed_at = lease.renewal, now
-            if lease is None or self._is_available(lease, unchanged_for=now - changed_at):
+            if lease is None or self._is_available(lease, unchanged_seconds=now - changed_at):
                 if self._become_holder(lease):
                     return
                 if now - start > 2 * LEASE_DURATION + self._request.lock_timeout:
@@ -228,7 +228,7 @@ class _ExclusiveLease:
 
     def is_held_by_other_task(self) -> bool:
         lease = self._read()
-        return lease is not None and not self._is_available(lease, unchanged_for=0)
+        return lease is not None and not self._is_available(lease, unchanged_seconds=0)
 
     def renew(self) -> None:
         if self._own_lease is None or self._renew_if_due():
@@ -327,8 +327,8 @@ class _ExclusiveLease:
     def _other_holders(self, lease: StoredLease) -> list[Process]:
         return []
 
-    def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
-        return (self._is_own(lease) or unchanged_for > LEASE_DURATION
+    def _is_available(self, lease: StoredLease, unchanged_seconds: float) -> bool:
+        return (self._is_own(lease) or unchanged_seconds > LEASE_DURATION
                 or self._is_holder_certainly_gone(lease))
 
     def _is_holder_certainly_gone(self, lease: StoredLease) -> bool:
@@ -359,8 +359,8 @@ class _SharedLease(_ExclusiveLease):
                 if process.kind not in own_kinds
                 and not (process.is_on_same_machine(self._task.process) and process.has_ended())]
 
-    def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
-        return lease.is_joinable or super()._is_available(lease, unchanged_for)
+    def _is_available(self, lease: StoredLease, unchanged_seconds: float) -> bool:
+        return lease.is_joinable or super()._is_available(lease, unchanged_seconds)
 
     def _delete(self, manifest: Json) -> None:
         stored: Json | None = manifest

@@ -52,8 +52,9 @@ class ParentProcess:
         """Return why the task has to stop, or "" while Ansible waits."""
         poll = select.poll()
         poll.register(1, 0)  # standard output; errors are always reported
-        is_closed = any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0))
-        if not self._signal and is_closed:
+        is_output_closed = any(event & (select.POLLERR | select.POLLHUP)
+                               for _fd, event in poll.poll(0))
+        if not self._signal and is_output_closed:
             return "Ansible has ended"
         if (not self._signal and self._file
                 and self._file.seconds_since_keepalive() > KEEPALIVE_TIMEOUT):

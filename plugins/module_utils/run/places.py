@@ -67,7 +67,7 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 
 def expand_requests(
         params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
-    """Return the shared connection and the requests (with selectors: for the found namespaces).
+    """Return the shared connection, and the requests for all namespaces that the options choose.
 
     The connection is None for a single namespace. Raises RolloutError.
     """
@@ -80,5 +80,5 @@ def expand_requests(
         refuse_too_many_namespaces(namespaces)
         kinds = dict.fromkeys(request.kind for request in requests)
         requests = placeholder_requests(params, kinds, namespaces)
-    connection.reserve(len(requests))
+    connection.enlarge_pool(len(requests))
     return connection, requests

@@ -45,19 +45,20 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
         responses = _send_requests(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
         responses["refusal"] = prefetch(
-            gateway, functools.partial(gateway.refuse_hand_over, source))
+            gateway, functools.partial(gateway.refuse_forbidden_handover, source))
     rules = gateway.rules()
     if _should_read_rollouts(request, observed, rules):
         responses[ROLLOUTS] = prefetch(gateway, functools.partial(gateway.objects, ROLLOUTS))
     if rules is None:
         return responses
     has_soak = soak.is_requested(request)
-    needs = [*flow.needs(request), *roll_on.needs(request), *image_drift.needs(request),
-             *(soak.NEEDS if has_soak else ())]
-    permissions.refuse_missing(rules, needs, request)
-    if missing := permissions.missing(rules, flow.optional_permissions(request)):
+    required_rules = [*flow.required_permissions(request), *roll_on.required_permissions(request),
+                      *image_drift.required_permissions(request),
+                      *(soak.REQUIRED_PERMISSIONS if has_soak else ())]
+    permissions.refuse_missing(rules, required_rules, request)
+    if missing := permissions.describe_missing(rules, flow.optional_permissions(request)):
         flow.disable_optional_features(memory, f"not allowed: {missing}")
-    if has_soak and (missing := permissions.missing(rules, soak.OPTIONAL_PERMISSIONS)):
+    if has_soak and (missing := permissions.describe_missing(rules, soak.OPTIONAL_PERMISSIONS)):
         memory.warnings.append("the soak does not compare warnings of new and old pods, which are "
                                f"Events: not allowed: {missing}")
     return responses
@@ -67,8 +68,10 @@ def _should_read_rollouts(request: Request, observed: Observed,
                           rules: t.Sequence[Json] | None) -> bool:
     from ..explain import permissions
 
+    may_list_rollouts = rules is None or not permissions.describe_missing(
+        rules, [argo_rollouts.LIST_RULE])
     return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
-            and not (rules is not None and permissions.missing(rules, [argo_rollouts.LIST_RULE])))
+            and may_list_rollouts)
 
 
 def request_related_objects(
@@ -84,7 +87,7 @@ def request_related_objects(
 
 
 def _begins_update_with_new_pods(flow: Flow, observed: Observed) -> bool:
-    return bool(flow.makes_pods and observed.primary and not observed.in_progress)
+    return bool(flow.creates_pods and observed.primary and not observed.in_progress)
 
 
 def _send_requests(gateway: Gateway, *fields: str) -> Responses:
@@ -94,7 +97,7 @@ def _send_requests(gateway: Gateway, *fields: str) -> Responses:
 
 def read_autoscalers_before_rollback(request: Request, gateway: Gateway, memory: Memory) -> None:
     """Read the autoscaler before a rollback: a killed task may have left it frozen."""
-    if request.state.undoes and not memory.has_begun:
+    if request.state.rolls_back and not memory.has_begun:
         read_autoscalers(gateway, memory)
 
 
@@ -118,10 +121,10 @@ def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
     # A rollback of the update in progress restores the template that a GitOps tool applies.
-    if observed.controller_in_git and not (observed.in_progress and request.undoes):
+    if observed.controller_in_git and not (observed.in_progress and request.rolls_back_update):
         memory.warnings += gitops.warnings(flow, request, observed.controller_in_git)
     if related and observed.primary:
-        template = observed.desired or observed.primary.template
+        template = observed.desired_template or observed.primary.template
         memory.warnings += warnings(flow, request, observed.primary, template, related)
     flow_warnings = flow.warnings(request, memory)
     memory.warnings += flow_warnings
@@ -138,7 +141,7 @@ def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
 
     if not (_begins_update_with_new_pods(flow, observed) and observed.primary):
         return Amounts()
-    template = observed.desired or observed.primary.template
+    template = observed.desired_template or observed.primary.template
     return added_usage(flow, request, observed.primary, template)
 
 

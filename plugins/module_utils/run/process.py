@@ -50,11 +50,11 @@ class Process(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the controller, or "" if task_id has none."""
+        """The kind of the controller, or "" if task_id has none."""
         return self.task_id.partition(".")[2]
 
-    def is_on_same_machine(self, process: Process) -> bool:
-        return bool(self.machine) and self.machine == process.machine
+    def is_on_same_machine(self, other_process: Process) -> bool:
+        return bool(self.machine) and self.machine == other_process.machine
 
     def has_ended(self) -> bool:
         """Return whether the process, which must be on this machine, has certainly ended.

@@ -51,8 +51,8 @@ class Recorder:
 
     def report_step(self, step: Step) -> None:
         """Add a step to the result, and print it."""
-        self.steps.append(report.entry(step, self._clock.timestamp_seconds()))
-        self._print_line(report.line(step))
+        self.steps.append(report.steps_entry(step, self._clock.timestamp_seconds()))
+        self._print_line(report.step_line(step))
 
     def report_wait(self, wait: str, causes: t.Sequence[Cause]) -> None:
         """Print new causes at once, and `wait` at most once per LINE_INTERVAL."""
@@ -66,7 +66,7 @@ class Recorder:
                 self._print_line(report.wait_line(wait, self._namespace, cause.pod, cause.sentence))
             self._reported_causes.update(cause.kind for cause in new_causes)
 
-    def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
+    def add_sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
         """Add the current numbers of pods to the result, if requested."""
         if self._clock.is_real and self._returns_sizes:
             report.add_sample(self.sizes, status, self._clock.timestamp_millis(), is_end,
@@ -74,28 +74,30 @@ class Recorder:
 
     def result(self, start: RolloutStatus, end: RolloutStatus) -> Json:
         """Return the recorder's part of the task's result."""
-        rollout = report.rollout(end) | report.bounds(start) | {"images": report.images(start, end)}
+        rollout = {**report.rollout(end), **report.pod_count_bounds(start),
+                   "images": report.images(start, end)}
         return {"changed": bool(self.steps), "steps": self.steps,
                 **({"sizes": self.sizes} if self._returns_sizes else {}),
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
-    def record_event(self, step: Step, may_wait: bool) -> None:
+    def record_event(self, step: Step, may_be_delayed: bool) -> None:
         """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_wait: whether the Event may be created later. The Event of a scale step always may.
+        may_be_delayed: whether the Event may be created later, as that of a scale step always may.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
         before, count, _last_step = self._pending_events.get(key, (step.before, 0, step))
         self._pending_events[key] = before, count + 1, step
-        may_wait = may_wait or is_scale or self._intervals.joins_events
-        if not may_wait or self._clock.monotonic() - self._event_time >= self._intervals.events:
+        may_be_delayed = may_be_delayed or is_scale or self._intervals.joins_events
+        seconds_since_event = self._clock.monotonic() - self._event_time
+        if not may_be_delayed or seconds_since_event >= self._intervals.events:
             self.record_pending_events()
 
     def record_pending_events(self) -> None:
         events = []
         for before, count, last_step in self._pending_events.values():
-            line = report.line(dataclasses.replace(last_step, before=before))
+            line = report.step_line(dataclasses.replace(last_step, before=before))
             line += f" in {count} steps" if count > 1 else ""
             events.append(("RollingUpdate" + last_step.action.title().replace(" ", ""), line))
         self._pending_events = {}

@@ -33,8 +33,9 @@ class SharedCluster:
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
-        #: Empty before the request, then only the result of gateway.rules() (None: incomplete).
-        self._rules: list[list[Json] | None] = []
+        self._was_rules_response_read = False
+        #: The result of gateway.rules(), which is None if the rules are incomplete.
+        self._cached_rules: list[Json] | None = None
         self._revisions: list[Json] | None = None
         #: The uids of the controllers whose drivers have read the cached revisions.
         self._reader_uids: set[str] = set()
@@ -49,25 +50,26 @@ class SharedCluster:
         try:
             names = self.gateway.wait(seconds)
         except RolloutError as error:
-            self.end(error)
+            self.end_drivers(error)
             return
         except Exception as exception:
-            self.end(InternalError.from_exception(exception, str(self.gateway.kind)))
+            self.end_drivers(InternalError.from_exception(exception, str(self.gateway.kind)))
             return
         for name in self._gateways if names is None else self._gateways.keys() & names:
-            self._gateways[name].woken.set()
+            self._gateways[name].wake_event.set()
 
-    def end(self, error: RolloutError) -> None:
+    def end_drivers(self, error: RolloutError) -> None:
         """Wake all drivers, and end them with this error."""
         self.error = self.error or error
         for gateway in self._gateways.values():
-            gateway.woken.set()
+            gateway.wake_event.set()
 
     def rules(self) -> list[Json] | None:
         with self._lock:
-            if not self._rules:
-                self._rules = [self.gateway.rules()]
-            return self._rules[0]
+            if not self._was_rules_response_read:
+                self._cached_rules = self.gateway.rules()
+                self._was_rules_response_read = True
+            return self._cached_rules
 
     def objects(self, resource: str) -> list[Json] | None:
         with self._lock:
@@ -100,8 +102,8 @@ class SharedGateway:
         self._cluster, self._gateway = cluster, cluster.gateway
         #: As (key, response). The key contains the uid, the digest of the template and the write.
         self._cached_dry_run: tuple[tuple[str, str] | None, Json] | None = None
-        #: Ends wait() of the driver.
-        self.woken = threading.Event()
+        #: Set to end wait() of the driver.
+        self.wake_event = threading.Event()
 
     # Methods that adapt the shared gateway
 
@@ -123,8 +125,8 @@ class SharedGateway:
         return self._cached_dry_run[1]
 
     def wait(self, seconds: float) -> None:
-        self.woken.wait(max(seconds, MIN_WAIT))
-        self.woken.clear()
+        self.wake_event.wait(max(seconds, MIN_WAIT))
+        self.wake_event.clear()
         if self._cluster.error:
             raise copy.copy(self._cluster.error)
 
@@ -182,8 +184,8 @@ class SharedGateway:
     def has_change_times(self) -> bool:
         return self._gateway.has_change_times()
 
-    def refuse_hand_over(self, controller: Controller) -> None:
-        self._gateway.refuse_hand_over(controller)
+    def refuse_forbidden_handover(self, controller: Controller) -> None:
+        self._gateway.refuse_forbidden_handover(controller)
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         return self._gateway.hand_over(write, may_continue)

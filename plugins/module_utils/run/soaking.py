@@ -62,11 +62,13 @@ class Soaking:
         if self._gateway.objects("pods") is None:
             raise pods_not_listed_error(request)
         if events := self._gateway.warnings():
-            self._old_pod_reasons = pod_health.reasons(events, _old_pod_uids(self._gateway, status))
+            self._old_pod_reasons = pod_health.event_reasons(
+                events, _old_pod_uids(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
-        """Return the next decision of the flow or of the soak. Raises RolloutFailed for an
-        incident.
+        """Return the next decision of the flow or of the soak.
+
+        Raises RolloutFailed for an incident.
         """
         if self._template_hash and not self._has_passed:
             self._end_if_primary_deleted(request, observed)
@@ -81,13 +83,13 @@ class Soaking:
 
     def _check_pods(self, view: View) -> None:
         request = view.request
-        if request.state.undoes or view.template_hash != self._template_hash:
+        if request.state.rolls_back or view.template_hash != self._template_hash:
             self._reset()
             return
         self._read_pods(view)
         events = self._gateway.warnings()
         causes = self._incidents.find(view, events, self._old_pod_reasons)
-        if self._incidents.may_be_scale_down(view, causes):
+        if self._incidents.may_result_from_scale_down(view, causes):
             return
         if causes:
             progress = (f"{self._watch_time.seconds:.0f} of {request.soak:g} s had passed"
@@ -104,7 +106,7 @@ class Soaking:
     def _end_if_primary_deleted(self, request: Request, observed: Observed) -> None:
         """Warn and end the soak if the primary was deleted."""
         primary = observed.primary
-        if request.state.undoes or (primary and primary.uid == self._primary_uid):
+        if request.state.rolls_back or (primary and primary.uid == self._primary_uid):
             return
         self._warnings.append(
             f"another client deleted {request.where} while its new pods were watched: the soak "
@@ -184,13 +186,13 @@ class Soaking:
         self._template_hash, self._primary_uid = view.template_hash, primary.uid
         self._incidents.start(view, events)
         self._watch_time.restart()
-        self._old_pod_reasons |= pod_health.reasons(events, self._pods.active_old)
+        self._old_pod_reasons |= pod_health.event_reasons(events, self._pods.active_old)
         self._old_pod_reasons |= {*(stored_soak.old_pod_reasons if stored_soak else ())}
         self._add_pods(events)
         self._pods.changes()  # drop the states from before the soak
         if stored_soak:
-            healthy_for = now - _healthy_since(stored_soak, events, self._pods, now)
-            self._watch_time.earlier_seconds = min(max(0.0, healthy_for), view.request.soak)
+            healthy_seconds = now - _healthy_since(stored_soak, events, self._pods, now)
+            self._watch_time.earlier_seconds = min(max(0.0, healthy_seconds), view.request.soak)
         self._reported_at = self._clock.monotonic()
 
     def _add_pods(self, events: list[Json]) -> None:
@@ -256,10 +258,10 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 
 
 def _is_stored_as_passed(view: View, stored_soak: Soak, pods: WatchedPods, now: float) -> bool:
-    if stored_soak.passed is None or stored_soak.passed != view.status.paused:
+    if stored_soak.passed is None or stored_soak.passed != view.status.paused_at:
         return False
     # Another client may have written the annotation, so the pods must be at least `soak` s old.
-    creation_times = [seconds(pod_health.created(pod)) for pod in pods.active_new.values()]
+    creation_times = [seconds(pod_health.creation_time(pod)) for pod in pods.active_new.values()]
     return stored_soak.seconds >= view.request.soak and all(
         time is not None and time + view.request.soak <= now + TIMESTAMP_RESOLUTION
         for time in creation_times)

@@ -68,7 +68,7 @@ class Tools(t.NamedTuple):
         reparented_count = self.gateway.hand_over(
             step.write, lambda: not self.reason_to_stop_after_renewal())
         is_complete = reparented_count == len(step.write.pods)
-        memory.note_handover(self.clock.monotonic(), is_complete=is_complete)
+        memory.delay_next_pod_list(self.clock.monotonic(), is_complete=is_complete)
         return reparented_count > 0, dataclasses.replace(step, before=reparented_count)
 
 
@@ -78,7 +78,7 @@ class Splits(t.Protocol):
     def check_permissions(self, turn: Turn) -> None:
         """Raise RolloutError if the task lacks a permission to change a route."""
 
-    def is_due(self, turn: Turn) -> bool:
+    def is_route_change_due(self, turn: Turn) -> bool:
         """Return whether a route has to be changed before the decision is applied."""
 
     def follow(self, turn: Turn, tools: Tools) -> None:
@@ -94,7 +94,7 @@ class NoSplits:
     def check_permissions(self, turn: Turn) -> None:
         return
 
-    def is_due(self, turn: Turn) -> bool:
+    def is_route_change_due(self, turn: Turn) -> bool:
         return False
 
     def follow(self, turn: Turn, tools: Tools) -> None:

@@ -31,7 +31,7 @@ class Cause(t.NamedTuple):
 
     sentence: str
     #: A command or advice.
-    next_command: str
+    next_step: str
 
 
 class View(t.NamedTuple):
@@ -39,7 +39,7 @@ class View(t.NamedTuple):
 
     request: TrafficRequest
     observed: Observed
-    status: GatewaysAndPods
+    related: GatewaysAndPods
 
     @property
     def route(self) -> Route:
@@ -54,20 +54,20 @@ class Row(t.NamedTuple):
     """A row of the table."""
 
     case: str
-    #: Templates of Cause.sentence and Cause.next_command.
+    #: Templates of Cause.sentence and Cause.next_step.
     sentence: str
-    command: str
+    next_step: str
     find: t.Callable[[View], Values]
 
 
-def causes(request: TrafficRequest, observed: Observed, status: GatewaysAndPods) -> list[Cause]:
+def causes(request: TrafficRequest, observed: Observed, related: GatewaysAndPods) -> list[Cause]:
     """Return the causes, the nearest to the client first."""
-    view, route = View(request, observed, status), observed.route
+    view, route = View(request, observed, related), observed.route
     common_values = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
-                     "cluster": shell.kubectl(request.connection),
+                     "cluster_kubectl": shell.kubectl(request.connection),
                      "resource": f"{route.kind.lower()} {route.name}"}
     return [Cause(display_text(row.sentence.format_map({**common_values, **values})),
-                  row.command.format_map({**common_values, **values}))
+                  row.next_step.format_map({**common_values, **values}))
             for row in (POD_ROWS if observed.service else ROWS) for values in row.find(view)]
 
 
@@ -77,7 +77,7 @@ def _no_gateway(view: View) -> Values:
 
 def _missing_gateways(view: View) -> Values:
     return [_gateway(view, name) for name in view.route.gateways
-            if view.status.gateways.get(name, {}) is None]
+            if view.related.gateways.get(name, {}) is None]
 
 
 def _no_status(view: View) -> Values:
@@ -113,14 +113,14 @@ def _listener_conditions(view: View) -> Values:
 
 def _empty_services(view: View) -> Values:
     return [{"service": name, "selector": pairs(view.observed.services[name].selector)}
-            for name, pods in view.status.pods.items() if not pods]
+            for name, pods in view.related.pods.items() if not pods]
 
 
 def _unready_pods(view: View) -> Values:
     # A kind that never surges, so that diagnosis.py leaves out the advice {or_delete_first}.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
-    for name, pods in view.status.pods.items():
+    for name, pods in view.related.pods.items():
         unready_pods = [pod for pod in pods if not pod_health.is_healthy(pod)]
         pod_causes = diagnosis.merge(cause for pod in unready_pods
                                      for cause in diagnosis.pod_causes(request, pod, ()))
@@ -134,12 +134,12 @@ def _unready_pods(view: View) -> Values:
 
 
 def _missing_endpoints(view: View) -> Values:
-    return [{"service": name} for name, pods in view.status.pods.items()
+    return [{"service": name} for name, pods in view.related.pods.items()
             if pods and all(map(pod_health.is_healthy, pods))]
 
 
 def _statuses(view: View) -> list[tuple[str, Json]]:
-    return [(name, item["status"]) for name, item in view.status.gateways.items()
+    return [(name, item["status"]) for name, item in view.related.gateways.items()
             if item and isinstance(item.get("status"), dict)]
 
 
@@ -165,7 +165,7 @@ ROUTE_ROWS = (
         "the {route} names no Gateway, so that no requests use its rules",
         "{kubectl} edit {resource}", _no_gateway),
     Row("a Gateway does not exist", "there is no Gateway {gateway}, which the {route} names",
-        "{cluster} get gateways --all-namespaces", _missing_gateways),
+        "{cluster_kubectl} get gateways --all-namespaces", _missing_gateways),
     Row("no Gateway reports a status of the route",
         "no Gateway has accepted the {route}: the rules have no effect yet",
         "{kubectl} describe {resource}", _no_status),
@@ -186,7 +186,7 @@ ROUTE_ROWS = (
 )
 #: For a task with a Service instead of a route, only these rows apply.
 POD_ROWS = (
-    Row("a Service without a ready endpoint selects no pod",
+    Row("a Service has no ready endpoint, because it selects no pod",
         "the Service {service} selects no pod: {selector}",
         "{kubectl} get pods --show-labels", _empty_services),
     Row("the pods of the Service are not ready", "{cause}", "{advice}", _unready_pods),

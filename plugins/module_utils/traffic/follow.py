@@ -30,7 +30,13 @@ from ..model.steps import Action, Decision, Done, Step
 from ..model.template import labels_of
 from . import rules
 from .observed import Observed, creations_of
-from .planner import GATEWAYS_CURRENT, forget_route, patch_routes_annotation, restore, update_rules
+from .planner import (
+    GATEWAYS_CURRENT,
+    patch_routes_annotation,
+    remove_route_from_annotation,
+    restore,
+    update_rules,
+)
 from .record import Record
 from .rules import Share
 
@@ -56,7 +62,7 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
     if status.phase == "complete" or status.is_irreversible:
         return Goal.RESTORED
     is_last_step = isinstance(decision, Step) and (decision.completes_update or decision.ends_task)
-    if request.undoes:
+    if request.rolls_back_update:
         # | a rollback, before its last step | no requests for the new pods |
         # | a rollback, at its last step | restored |
         return Goal.RESTORED if is_last_step else Goal.OLD_ONLY
@@ -71,8 +77,8 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
 def begins_pausing_update(request: Request, status: RolloutStatus,
                           decision: Decision | None) -> bool:
     """Return whether the task begins an update that will pause with old pods."""
-    return (status.phase == "complete" and not isinstance(decision, Done) and not request.undoes
-            and pauses_with_old_pods(request, status))
+    return (status.phase == "complete" and not isinstance(decision, Done)
+            and not request.rolls_back_update and pauses_with_old_pods(request, status))
 
 
 def pauses_with_old_pods(request: Request, status: RolloutStatus) -> bool:
@@ -87,7 +93,7 @@ def pauses_with_old_pods(request: Request, status: RolloutStatus) -> bool:
     return max(request.pause_at.resolve(status.goal, round_up=True), new_pod_count) < status.goal
 
 
-def forget_unreadable_routes(controller: Controller) -> Step:
+def remove_unreadable_annotation(controller: Controller) -> Step:
     """Return the step that removes an annotation that is not a valid list of routes."""
     # | required state | condition | step |
     # | restored | the annotation is not a valid list of routes | remove the annotation |
@@ -101,10 +107,10 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     # | any | the split selects no pods of the controller | remove the route from the annotation |
     if controller and not selects_controller_pods(observed):
         if observed.is_route_named_by_controller:
-            return forget_route(controller, observed.route.full_name)
+            return remove_route_from_annotation(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {controller_name}")
     # | restored, or all requests for the new pods | all requests go to the new pods | done |
-    if goal is Goal.SWITCHED and is_switched(observed):
+    if goal is Goal.SWITCHED and sends_all_to_new_pods(observed):
         return Done(f"all requests of {observed.route.name} go to the new pods of "
                     f"{controller_name}")
     # | restored | any other case | restore the route |
@@ -112,7 +118,7 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     return _plan_old_only(controller_name, observed) if goal is Goal.OLD_ONLY else restore(observed)
 
 
-def is_switched(observed: Observed) -> bool:
+def sends_all_to_new_pods(observed: Observed) -> bool:
     """Return whether all requests go to the new pods, and no restoration has begun."""
     record = observed.route.record
     return share_of(observed) == "100%" and not (record and record.is_restoring)

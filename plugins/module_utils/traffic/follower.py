@@ -21,7 +21,14 @@ from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import Tools, Turn
 from . import split_run, switch
-from .follow import Goal, forget_unreadable_routes, goal_of, plan, selects_controller_pods, share_of
+from .follow import (
+    Goal,
+    goal_of,
+    plan,
+    remove_unreadable_annotation,
+    selects_controller_pods,
+    share_of,
+)
 from .objects import Objects, SimulatedObjects
 from .observed import Observed, Versions
 from .reader import ClusterReader, NoReader
@@ -54,7 +61,7 @@ class Follower:
         if granted_rules is None:
             return
         needed_rules = [*dict.fromkeys(rule for route in routes for rule in _permissions(route))]
-        if missing := permissions.missing(granted_rules, needed_rules):
+        if missing := permissions.describe_missing(granted_rules, needed_rules):
             names = " and ".join(map(str, routes))
             raise RolloutError(
                 f"the requests of {names} are split between the old and the new pods, and "
@@ -65,7 +72,7 @@ class Follower:
                               *(_split_request(turn.request, route).restore_command
                                 for route in routes)))
 
-    def is_due(self, turn: Turn) -> bool:
+    def is_route_change_due(self, turn: Turn) -> bool:
         goal, routes = self._goal(turn), parse_routes(turn.primary.annotations)
         # follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
@@ -75,7 +82,7 @@ class Follower:
         goal, has_failed = self._goal(turn), False
         routes = parse_routes(turn.primary.annotations)
         if not routes and tools.gateway.write(
-                (step := forget_unreadable_routes(turn.primary)).write):
+                (step := remove_unreadable_annotation(turn.primary)).write):
             tools.recorder.report_step(step)
         for route in routes:
             try:
@@ -157,7 +164,7 @@ class Follower:
 class _RealCluster(split_run.RealObjects):
     """The objects of a split in a cluster, with an empty route in place of a deleted one."""
 
-    def absent_route(self) -> Json:
+    def replace_missing_route(self) -> Json:
         request = self.request
         return {"kind": request.route_kind,
                 "metadata": {"name": request.route, "namespace": request.namespace}}

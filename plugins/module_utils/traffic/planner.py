@@ -122,7 +122,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
             return Wait(f"the Service {name} of the {age} pods has a ready endpoint",
                         is_condition=True)
     return _change_rules(request, observed, record,
-                         Change(service.name, pair, unsplit_rules, requested_rules))
+                         RulesChange(service.name, pair, unsplit_rules, requested_rules))
 
 
 def needed_creations(request: TrafficRequest, route: Route,
@@ -152,7 +152,7 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
     return requested_rules
 
 
-class Change(t.NamedTuple):
+class RulesChange(t.NamedTuple):
     """A change of the rules of a route."""
 
     #: The name of the original Service.
@@ -163,7 +163,7 @@ class Change(t.NamedTuple):
 
 
 def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
-                  change: Change) -> Decision:
+                  change: RulesChange) -> Decision:
     route, names = observed.route, {change.service, *change.pair.names}
     new_record = dataclasses.replace(
         record,
@@ -196,7 +196,7 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
 
 
-def _rules_with_all_services(route: Route, change: Change) -> list[Json]:
+def _rules_with_all_services(route: Route, change: RulesChange) -> list[Json]:
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.add_pair(change.unsplit_rules, change.service, namespace, pair)
@@ -205,7 +205,7 @@ def _rules_with_all_services(route: Route, change: Change) -> list[Json]:
     return rules.add_pair(route.rules, change.service, namespace, pair)
 
 
-def _gives_first_requests(route: Route, change: Change) -> bool:
+def _gives_first_requests(route: Route, change: RulesChange) -> bool:
     """Return whether the change sends the first requests to a Service of the split."""
     return any(rules.has_requests(change.requested_rules, (name,), route.namespace)
                and not rules.has_requests(route.rules, (name,), route.namespace)
@@ -367,11 +367,11 @@ def restore(observed: Observed) -> Decision:
         return decision
     # | none | the controller's annotation names the route | remove the route from the annotation |
     if controller and observed.is_route_named_by_controller:
-        return forget_route(controller, route.full_name)
+        return remove_route_from_annotation(controller, route.full_name)
     return Done(f"{route.name} has no traffic split")
 
 
-def forget_route(controller: Controller, route: RouteName) -> Step:
+def remove_route_from_annotation(controller: Controller, route: RouteName) -> Step:
     """Return the step that removes the route from the controller's annotation."""
     routes = tuple(name for name in parse_routes(controller.annotations) if name != route)
     return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, routes),

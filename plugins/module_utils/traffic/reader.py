@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..cluster.http import label_selector, quoted
+from ..cluster.http import label_selector, path_segment
 from ..cluster.kubernetes import KubernetesGateway
 from ..cluster.refused import Refused
 from ..explain import permissions
@@ -61,7 +61,7 @@ class ClusterReader:
         items = []
         for resource in RESOURCES:
             rule = (resource.group, resource.plural, ("list",))
-            if granted_rules is None or not permissions.missing(granted_rules, [rule]):
+            if granted_rules is None or not permissions.describe_missing(granted_rules, [rule]):
                 items += [(resource, item)
                           for item in self._list(resource, versions.get(resource.group, ()))]
         return Related(tuple(items))
@@ -89,7 +89,7 @@ class ClusterReader:
         gateways = {}
         for full_name in observed.route.gateways:
             namespace, _slash, name = full_name.partition("/")
-            path = f"/apis/{GATEWAY_API}/v1/namespaces/{quoted(namespace)}/gateways"
+            path = f"/apis/{GATEWAY_API}/v1/namespaces/{path_segment(namespace)}/gateways"
             try:
                 gateways[full_name] = self._gateway.http.get(path, "Gateway", namespace, name)
             except Refused:
@@ -107,7 +107,7 @@ class ClusterReader:
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
         """Return the first page of objects, in the first version that the server has."""
         for version in versions:
-            path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
+            path = (f"/apis/{resource.group}/{path_segment(version)}/namespaces/{self._namespace}/"
                     f"{resource.plural}")
             try:
                 return objects(self._gateway.http.page(path, {}), "items")

@@ -97,7 +97,7 @@ class TrafficRequest:
 
     @property
     def restore_command(self) -> str:
-        """The command that undoes the split."""
+        """The command that restores the route or the Service."""
         return (shell.ansible("traffic_split", {**self.options, "state": RESTORED})
                 or f"run the same task again with state={RESTORED}")
 

@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import typing as t
 
-from ..cluster.http import JSON_PATCH, label_selector, quoted
+from ..cluster.http import JSON_PATCH, label_selector, path_segment
 from ..cluster.kubernetes import KubernetesGateway
 from ..cluster.refused import Refused
 from ..explain import report
@@ -83,7 +83,7 @@ class RealObjects:
     def read(self) -> Objects:
         route = self._gateway.find(self.request.route_kind, self.request.route)
         if route is None:
-            route = self.absent_route()
+            route = self.replace_missing_route()
         changes_selector = self.request.changes_selector
         services = (route,) if changes_selector else self._items("services")
         slices = self._items("endpointslices", f"{SERVICE_NAME}={self.request.route}"
@@ -93,7 +93,7 @@ class RealObjects:
                        subject.controller, subject.is_updating, subject.is_updated,
                        self._pods_of(route) if changes_selector else ())
 
-    def absent_route(self) -> Json:
+    def replace_missing_route(self) -> Json:
         """Raise RolloutError. A subclass may return an object in place of the route."""
         request = self.request
         if request.changes_selector:
@@ -124,7 +124,7 @@ class RealObjects:
         """Return the rules as the API server would store them. Raises RolloutError."""
         request = self.request
         path = (f"{self._gateway.collection_path(f'{request.route_kind.lower()}s')}/"
-                f"{quoted(request.route)}?dryRun=All")
+                f"{path_segment(request.route)}?dryRun=All")
         try:
             response = self._gateway.http.send(
                 "PATCH", path, [put("/spec/rules", list(changed_rules))], JSON_PATCH,
@@ -141,8 +141,8 @@ class RealObjects:
     def _items(self, resource: str, selector: str = "") -> tuple[Json, ...]:
         query = {"labelSelector": selector} if selector else {}
         try:
-            return tuple(self._gateway.http.pages(self._gateway.collection_path(resource),
-                                                  query)[0])
+            return tuple(self._gateway.http.list_all(self._gateway.collection_path(resource),
+                                                     query)[0])
         except Refused as refused:
             raise refused.as_error(f"namespace {self.request.namespace}") from refused
 
@@ -193,8 +193,8 @@ class SplitRun:
     cluster: Cluster
     clock: Clock
     print_line: t.Callable[[str], None]
-    #: Returns why the task has to stop, or "".
-    stop: t.Callable[[], str]
+    #: Returns "" as long as the task may continue.
+    reason_to_stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
     steps: list[Json] = dataclasses.field(default_factory=list)
     #: None means the planner for the request.
@@ -218,7 +218,7 @@ class SplitRun:
             while True:
                 observed = self.cluster.read().observed(self.is_drained)
                 self.states = [*self.states[:1], observed.state]
-                if reason := self.stop():
+                if reason := self.reason_to_stop():
                     raise RolloutError(f"stopped ({reason})", where=observed.route.where,
                                        next_command="run the same task again")
                 decision = (self.decide or self._plan)(observed)
@@ -266,7 +266,7 @@ class SplitRun:
             self.is_drained = False
         elif step.action is Action.RESTORE:
             self._written_texts.clear()
-        self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
+        self.steps.append(report.steps_entry(step, self.clock.timestamp_seconds()))
         self.print_line(_progress_line(step))
 
     def _adds_mirror(self, observed: Observed) -> bool:
@@ -358,19 +358,20 @@ def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
 
 
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
-        print_line: t.Callable[[str], None], stop: t.Callable[[], str],
+        print_line: t.Callable[[str], None], reason_to_stop: t.Callable[[], str],
         reader: Reader | None = None) -> Json:
     """Run or simulate the task. Raises RolloutError."""
     if check_mode:
         simulated_objects, clock = SimulatedObjects(cluster.read()), SimulatedClock()
-        return SplitRun(request, simulated_objects, clock, lambda line: None, stop,
+        return SplitRun(request, simulated_objects, clock, lambda line: None, reason_to_stop,
                         reader or NoReader()).run()
-    return SplitRun(request, cluster, Clock(), print_line, stop, reader or NoReader()).run()
+    return SplitRun(request, cluster, Clock(), print_line, reason_to_stop,
+                    reader or NoReader()).run()
 
 
 def _next_commands(causes: t.Sequence[Cause]) -> list[str]:
     return list(dict.fromkeys(line for cause in causes
-                              for line in cause.next_command.splitlines()))
+                              for line in cause.next_step.splitlines()))
 
 
 def _progress_line(step: Step) -> str:

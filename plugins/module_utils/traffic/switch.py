@@ -32,10 +32,10 @@ from .observed import Observed, Service, Versions
 from .planner import (
     annotate,
     end_of_skipped_task,
-    forget_route,
     is_skipped,
     label,
     patch_with_record,
+    remove_route_from_annotation,
 )
 from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
@@ -58,8 +58,9 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     return _switch(request, observed, service, observed.versions)
 
 
-def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> None:
-    """Raise RolloutError if the selector cannot switch between the versions."""
+def _refuse_unsuitable_service(request: TrafficRequest, observed: Observed,
+                               service: Service) -> None:
+    """Raise RolloutError if the Service cannot switch between the versions."""
     where, versions = observed.route.where, observed.versions
     common_selector = without_version(service.selector, request.label_key)
     if service.is_deleting:
@@ -82,7 +83,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
             versions: Versions) -> Decision:
     version = versions.new if request.share.new else versions.old
     selector = {**without_version(service.selector, request.label_key), versions.key: version}
-    _refuse(request, observed, service)
+    _refuse_unsuitable_service(request, observed, service)
     # | any | the controller's annotation lacks the Service | add the Service to the annotation |
     if observed.controller and not observed.is_route_named_by_controller:
         return annotate(request, observed.route, observed.controller)
@@ -91,7 +92,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
         return label(versions)
     if selector != service.selector or not _has_record(service):
         # | any | a write is needed, and the Service has a ready pod of neither version | error |
-        _refuse_others(request, observed, versions)
+        _refuse_foreign_pods(request, observed, versions)
         # | any | a write is needed, and no pod of the requested version is ready | wait |
         if not _ready_uids(observed, selector):
             return Wait(f"a pod with the label {versions.key}={version} is ready",
@@ -102,10 +103,10 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
     # | any | the EndpointSlices have all ready selected pods, and no other pod | done |
     done = Done(f"{request.share} of the requests for {service.name} go to the new pods of "
                 f"{request.name}")
-    return _after_endpoints(observed, service, done)
+    return _wait_for_endpoints(observed, service, done)
 
 
-def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
+def _refuse_foreign_pods(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
     """Raise RolloutError if the Service selects a ready pod that is neither old nor new."""
     foreign_pods = [pod for pod in observed.pods if is_healthy(pod)
                     and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
@@ -148,8 +149,8 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the controller names the Service, and the EndpointSlices are not up to date | wait |
     # | any | the controller's annotation names the Service | remove this entry |
     if controller and observed.is_route_named_by_controller:
-        return _after_endpoints(observed, service,
-                                forget_route(controller, observed.route.full_name))
+        return _wait_for_endpoints(observed, service,
+                                remove_route_from_annotation(controller, observed.route.full_name))
     # | any | nothing of a split remains | done |
     return Done(f"{service.name} has no traffic split")
 
@@ -163,7 +164,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the Service is missing, or selects other pods only | remove it from the annotation |
     if service is None or not selects_controller_pods(request, observed):
         if observed.controller and observed.is_route_named_by_controller:
-            return forget_route(observed.controller, observed.route.full_name)
+            return remove_route_from_annotation(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
     selected_version = _selected_version(request, service)
     # | any | the selector has a version label, but the Service has no valid record | error |
@@ -176,7 +177,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     # | restored, or all requests for the new pods | only the new pods are selected | done |
     if goal is Goal.SWITCHED and versions and selected_version == versions.new:
         message = f"all requests of {service.name} go to the new pods of {request.name}"
-        return _after_endpoints(observed, service, Done(message))
+        return _wait_for_endpoints(observed, service, Done(message))
     if goal is Goal.OLD_ONLY and selected_version and versions:
         selector = {**service.selector, versions.key: versions.old}
         if _ready_uids(observed, selector):
@@ -185,7 +186,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
                 return _select(request, observed, service, selector)
             # | no requests for the new pods | only old pods are selected, and one is ready | done |
             message = f"no requests of {service.name} go to the new pods of {request.name}"
-            return _after_endpoints(observed, service, Done(message))
+            return _wait_for_endpoints(observed, service, Done(message))
     # | any | any other case | restore the Service |
     return _restore(request, observed)
 
@@ -237,7 +238,7 @@ def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
                      if is_healthy(pod) and selector.items() <= labels_of(pod).items())
 
 
-def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
+def _wait_for_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
     """Return the decision if the EndpointSlices are up to date, or else ENDPOINTS_CURRENT."""
     selector = service.selector
     unselected_uids = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods

@@ -62,7 +62,7 @@ class Curve:
         return [point for line in self.lines for point in line]
 
     @property
-    def failures(self) -> int:
+    def failure_count(self) -> int:
         return sum(point.outcome == "failed" for point in self.points)
 
     @property
@@ -75,7 +75,7 @@ class Curve:
         inconclusive = sum(point.outcome not in ("failed", "passed") for point in points)
         period = duration((points[-1].at - points[0].at).total_seconds())
         count = f"{len(points)} measurements in {period}" if len(points) > 1 else "One measurement"
-        outcomes = [f"{self.failures} failed" if self.failures else "",
+        outcomes = [f"{self.failure_count} failed" if self.failure_count else "",
                     f"{inconclusive} inconclusive" if inconclusive else ""]
         return f"{count}: {', '.join(filter(None, outcomes)) or 'all passed'}."
 
@@ -103,7 +103,7 @@ def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
             lines_by_metric.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
     curves = [Curve(f"{kind} {name}".strip() if len(kinds) > 1 else name, metric, lines)
               for (kind, name, metric), lines in lines_by_metric.items()]
-    return (sorted(curves, key=lambda curve: not curve.failures)[:MAX_CURVES]
+    return (sorted(curves, key=lambda curve: not curve.failure_count)[:MAX_CURVES]
             if len(curves) > MAX_CURVES else curves)
 
 

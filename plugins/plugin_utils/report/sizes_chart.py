@@ -59,11 +59,11 @@ class _Chart:
         self.picture.append(_Description(describe(rollout), id=f"{name}-desc"))
 
     def svg(self) -> str:
-        self.axes()
-        self.areas()
-        self.bands()
-        self.available()
-        self.bounds()
+        self.draw_axes()
+        self.draw_areas()
+        self.draw_bands()
+        self.draw_available_line()
+        self.draw_bounds()
         return self.picture.as_svg(header="")
 
     def x(self, at: t.Any) -> float:
@@ -80,7 +80,7 @@ class _Chart:
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 
-    def bands(self) -> None:
+    def draw_bands(self) -> None:
         bands = [("pause", self.x(begin), self.x(end)) for begin, end in self.rollout.pauses]
         bands += [("soak", self.x(soak.begin), self.x(soak.end)) for soak in self.rollout.soaks]
         for is_taking_over, spans in itertools.groupby(
@@ -92,7 +92,7 @@ class _Chart:
             self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1),
                                                   self.bottom - TOP, class_=kind))
 
-    def axes(self) -> None:
+    def draw_axes(self) -> None:
         step = max(1.0, round_step(self.max_pods / ((self.bottom - TOP) / 32)))
         for pods in _ticks(self.max_pods, step):
             y = self.y(pods)
@@ -110,7 +110,7 @@ class _Chart:
         self.picture.append(drawsvg.Text("time since the start", None, self.right, self.bottom + 34,
                                          class_="number", text_anchor="end"))
 
-    def areas(self) -> None:
+    def draw_areas(self) -> None:
         """Draw the new pods, and the old pods above them."""
         new, old, edge = (drawsvg.Path(class_=kind) for kind in ("new", "old", "edge"))
         for sample, begin, end in self.spans():
@@ -123,13 +123,13 @@ class _Chart:
             edge.M(begin, middle).H(end)
         self.picture.extend([new, old, edge])
 
-    def bounds(self) -> None:
+    def draw_bounds(self) -> None:
         for kind, pods in (("floor", self.rollout.floor), ("ceiling", self.rollout.ceiling)):
             if pods is not None:
                 self.picture.append(drawsvg.Line(LEFT, self.y(pods), self.right, self.y(pods),
                                                  class_=kind))
 
-    def available(self) -> None:
+    def draw_available_line(self) -> None:
         line, is_continued = drawsvg.Path(class_="available"), False
         for sample, begin, end in self.spans():
             y = self.y(sample.available)
@@ -148,13 +148,14 @@ def describe(rollout: Rollout) -> str:
     """Describe the first, the last and the extreme numbers of pods."""
     samples = rollout.samples
     first_sample, last_sample = samples[0], samples[-1]
-    counted = [sample for sample in samples if not sample.is_taking_over] or samples
-    available = [sample.available for sample in counted]
+    samples_outside_handover = [
+        sample for sample in samples if not sample.is_taking_over] or samples
+    available = [sample.available for sample in samples_outside_handover]
     floor = f", where {rollout.floor} was the floor" if rollout.floor is not None else ""
     ceiling = f", where {rollout.ceiling} was the ceiling" if rollout.ceiling is not None else ""
     duration_text = duration((last_sample.at - first_sample.at).total_seconds())
     extremes = " to ".join(map(str, sorted({min(available), max(available)})))
-    maximum = max(sample.old_pods + sample.new_pods for sample in counted)
+    maximum = max(sample.old_pods + sample.new_pods for sample in samples_outside_handover)
     return (f"From {first_sample.old_pods} old and {first_sample.new_pods} new pods to "
             f"{last_sample.old_pods} old and {last_sample.new_pods} new ones in {duration_text}. "
             f"{extremes} were available{floor}; there were at most {maximum}{ceiling}.")

@@ -203,23 +203,23 @@ def test_query_names_only_a_sample_of_many_pods():
             and pods_of_query[0] == "n0000"
             and pods_of_query[-1] > "n1190")
     assert result["warnings"] == [
-        "only 500 of the 1200 new pods are measured, an evenly spaced sample"]
+        "only 500 of the 1200 new pods are measured (an evenly spaced sample)"]
     assert len(result["new_pods"]) == 1200
 
 
 def test_failure_by_error_lines_names_a_pod():
-    reading = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
+    reading = Reading(6.0, note="6 of 40 lines match, 5 of the matches in pod n2")
     run = Run({"ERROR": {True: reading, False: 0.5}}, ERROR_LINES)
 
     error = run.error()
 
     assert [pods for _at, pods in run.requests] == [("n1", "n2"), ("o1",)]
     assert run.lines[1] == (
-        "measure foo 1/1: error_lines 6, old 0.5: failed (6 is more than 1 (max): 6 of 40 lines, "
-        "5 of them in pod n2)")
+        "measure foo 1/1: error_lines 6, old 0.5: failed (6 is more than 1 (max): 6 of 40 lines "
+        "match, 5 of the matches in pod n2)")
     assert error.what == (
-        "the analysis has failed: error_lines: 6 is more than 1 (max): 6 of 40 lines, 5 of them "
-        "in pod n2")
+        "the analysis has failed: error_lines: 6 is more than 1 (max): 6 of 40 lines match, 5 of "
+        "the matches in pod n2")
     assert [measurement["samples"] for measurement in error.progress["measurements"]] == [40.0]
 
 
@@ -244,8 +244,8 @@ def test_only_the_logs_of_a_sample_of_many_pods_are_read():
     assert len(run.requests[0][1]) == analysis_run.MAX_PODS_FOR_LOGS
     assert run.requests[0][1][-1] == "n1140"
     assert result["warnings"] == [
-        "the logs of only 20 of the 1200 new pods are read, an evenly spaced sample",
-        "only 500 of the 1200 new pods are measured, an evenly spaced sample"]
+        "the logs of only 20 of the 1200 new pods are read (an evenly spaced sample)",
+        "only 500 of the 1200 new pods are measured (an evenly spaced sample)"]
 
 
 def test_first_ten_different_warnings_of_prometheus_are_reported():

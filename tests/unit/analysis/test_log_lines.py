@@ -144,7 +144,7 @@ def test_error_lines_per_minute_and_pod():
 
     rate, line_count = log_readings(PER_MINUTE, two_pods)
     assert (rate.value, rate.note, line_count.value) == (
-        3, "6 of 200 lines, 6 of them in pod a", 200)
+        3, "6 of 200 lines match, 6 of the matches in pod a", 200)
     assert value_of(PER_MINUTE, counted_log(3, seconds_=30), counted_log(0, pod_="b")) == 2, (
         "a pod must count only for the seconds that its log covers")
     assert value_of(PER_MINUTE, counted_log(6), counted_log(4, container="proxy")) == 10, (

@@ -50,7 +50,7 @@ def test_requests_and_counted_lines(logs, api):
     share, line_count = logs.read(ERROR_LINES, ["foo-a", "foo-b"])
 
     assert (share.value, share.note, line_count.value) == (
-        0.5, "2 of 4 lines, 2 of them in pod foo-a", 4)
+        0.5, "2 of 4 lines match, 2 of the matches in pod foo-a", 4)
     first, _second, third, _fourth = [urllib.parse.urlsplit(path) for _method, path in api.sent]
     assert (first.query == "fieldSelector=metadata.name%3Dfoo-a&limit=500"
             and third.path.endswith("/default/pods/foo-a/log"))
@@ -145,7 +145,7 @@ def test_timeout_is_not_retried(logs, api, monkeypatch):
 
 
 def test_signal_ends_the_retries(logs, api):
-    logs._stop = lambda: "SIGTERM"
+    logs._reason_to_stop = lambda: "SIGTERM"
     api.answers += [pod_answer(), status(503, "busy")]
 
     assert not logs.read(ERROR_LINES, ["foo-a"])[0].is_answer and len(api.sent) == 2

@@ -231,7 +231,7 @@ def test_temporary_failure_is_retried(server, response, message):
 def test_signal_ends_the_retries(server):
     server.answers.append(answer(b"", 503))
 
-    assert (not client(server.url).query(QUERY, stop=lambda: "SIGTERM").is_answer
+    assert (not client(server.url).query(QUERY, reason_to_stop=lambda: "SIGTERM").is_answer
             and len(server.requests) == 1)
 
 

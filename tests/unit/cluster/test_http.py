@@ -62,7 +62,7 @@ def test_lists_omit_field_sets_in_managed_fields(gateway, api):
         {"manager": "kubectl", "time": "2026-11-26T08:00:00Z", "fieldsV1": {"f:spec": {}}}]
     api.answers.append(rc_list(controller))
 
-    (listed_item,), _version = gateway.http.pages("/x", {})
+    (listed_item,), _version = gateway.http.list_all("/x", {})
     assert listed_item["metadata"]["managedFields"] == [
         {"manager": "kubectl", "time": "2026-11-26T08:00:00Z"}]
 
@@ -537,7 +537,7 @@ def test_endless_list_is_an_error(gateway, api, monkeypatch):
     api.answers += [rc_list(item(), **{"continue": "x"}) for _page in range(9)]
 
     with pytest.raises(RolloutError, match="there are more than 3 objects at "):
-        gateway.http.pages("/x", {})
+        gateway.http.list_all("/x", {})
 
 
 def test_connection_of_a_cut_response_is_released(connection, api, monkeypatch):

@@ -660,7 +660,7 @@ POD_LIST = pods(pod("a", "uid of foo", uid="1", labels={"app": "foo"}))
 def test_dry_run_with_one_pod_before_a_handover(gateway, api):
     api.answers += [POD_LIST, PATCHED_POD]
 
-    gateway.refuse_hand_over(PRIMARY)
+    gateway.refuse_forbidden_handover(PRIMARY)
 
     assert api.sent == [("GET", "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=1"),
                         ("PATCH", "/api/v1/namespaces/default/pods/a?dryRun=All")]
@@ -678,7 +678,7 @@ def test_rejected_dry_run_is_an_error_before_the_first_write(gateway, api, respo
     api.answers += [POD_LIST, response]
 
     with pytest.raises(RolloutError) as error:
-        gateway.refuse_hand_over(PRIMARY)
+        gateway.refuse_forbidden_handover(PRIMARY)
 
     assert (error.value.what.startswith("not allowed to change the controller of pod a (4")
             and reason in error.value.why)
@@ -696,7 +696,7 @@ def test_rejected_dry_run_is_an_error_before_the_first_write(gateway, api, respo
 def test_inconclusive_dry_run_is_ignored(gateway, api, answers):
     api.answers += answers
 
-    gateway.refuse_hand_over(PRIMARY)
+    gateway.refuse_forbidden_handover(PRIMARY)
 
     assert len(api.sent) == len(answers)
 

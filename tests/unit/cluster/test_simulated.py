@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 
 def simulated_gateway(real, advance_clock=lambda seconds: None):
-    return SimulatedGateway(real, advance_clock, choose(Request("foo")).model(real))
+    return SimulatedGateway(real, advance_clock, choose(Request("foo")).build_model(real))
 
 
 def test_check_mode_changes_only_the_model(gateway, api):
@@ -80,7 +80,7 @@ def test_check_mode_reparents_pods_of_the_model(gateway, api):
     assert simulated.hand_over(dataclasses.replace(reparent_to_bar("0"),
                                                    source_uid="uid of nobody"),
                                always_continue) == 0
-    assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
+    assert simulated.refuse_forbidden_handover(PRIMARY) is None and api.sent == []
 
 
 def test_check_mode_freezes_a_copy_of_the_autoscaler(gateway, api):

@@ -20,7 +20,7 @@ def item(name, color, version, uid):
 
 @hypothesis.given(OPERATIONS)
 def test_index_finds_the_stored_objects_by_color(operations):
-    store = Store(lambda stored: stored, is_bounded=False, has_history=False,
+    store = Store(lambda stored: stored, is_bounded=False, keeps_history=False,
                   index_value_of=lambda stored: stored["color"])
     recreations = dict.fromkeys(NAMES, 0)
     for version, (operation, name, color, is_recreated) in enumerate(operations, start=1):

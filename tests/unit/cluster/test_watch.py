@@ -270,7 +270,7 @@ class FakeHttp:
     def __init__(self, *items, version="10"):
         self.items, self.version, self.during_list = list(items), version, lambda: None
 
-    def pages(self, path, query):
+    def list_all(self, path, query):
         self.during_list()
         return list(self.items), self.version
 

@@ -33,7 +33,7 @@ REQUEST = dataclasses.replace(UPDATE, namespace="shop")
 ARGO_ANNOTATION = {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/foo"}
 KUSTOMIZATION_LABELS = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system"), strict=True))
 HELM_RELEASE_LABELS = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
-HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
+HELM_LABEL = {gitops.MANAGED_BY_LABEL: "Helm"}
 HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
 EXCLUDE = f"{gitops.FLUX_RECONCILE}=disabled"
 SUSPEND = """--type=merge -p '{"spec": {"suspend": true}}'"""
@@ -58,7 +58,7 @@ def warnings_of(request: Request = REQUEST, labels: Json | None = None,
      "argocd app set team/web --sync-policy none"),
     ({gitops.ARGO_LABEL: "web"}, {}, (), "Argo CD (application web)",
      "argocd app set web --sync-policy none"),
-    ({gitops.INSTANCE: "web"}, {}, ("argocd-controller",), "Argo CD (application web)",
+    ({gitops.INSTANCE_LABEL: "web"}, {}, ("argocd-controller",), "Argo CD (application web)",
      "argocd app set web --sync-policy none"),
     ({}, {}, ("argocd-application-controller",), "Argo CD",
      "argocd app set APPLICATION --sync-policy none"),
@@ -86,7 +86,8 @@ def test_warning_names_the_tool_and_the_command_to_suspend_it(
     ({}, {},
      ("baton.kubernetes", "kubectl-client-side-apply", "kube-controller-manager",
       "OpenAPI-Generator")),
-    ({gitops.INSTANCE: "web"}, {}, ("helm",)), ({**HELM_LABEL, gitops.INSTANCE: "web"}, {}, ()),
+    ({gitops.INSTANCE_LABEL: "web"}, {}, ("helm",)),
+    ({**HELM_LABEL, gitops.INSTANCE_LABEL: "web"}, {}, ()),
     ({}, {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/bar"}, ()),
     ({}, HELM_ANNOTATIONS, ()),
 ], ids=["no tool", "this collection and kubectl", "instance label, managed by helm",
@@ -207,10 +208,10 @@ def test_commands_have_the_connection_of_the_task():
 
 
 @pytest.mark.parametrize("key",
-                         [gitops.ARGO_LABEL, gitops.INSTANCE, gitops.ARGO_TRACKING,
+                         [gitops.ARGO_LABEL, gitops.INSTANCE_LABEL, gitops.ARGO_TRACKING,
                           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE, *gitops.HELM_RELEASE])
 def test_invalid_names_are_in_no_warning(key):
-    labels_of_all_tools = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE: "web"}
+    labels_of_all_tools = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE_LABEL: "web"}
     for value in dict.fromkeys((*KEYS[key], *HOSTILE_TEXTS)):
         labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else labels_of_all_tools),
                   **({key: value} if key in LABELS else {})}

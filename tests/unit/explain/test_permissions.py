@@ -32,7 +32,7 @@ WITHOUT_LOCK = dataclasses.replace(UPDATE, lock=False)
 
 
 def check_rules(rules, request):
-    permissions.refuse_missing(rules, choose(request).needs(request), request)
+    permissions.refuse_missing(rules, choose(request).required_permissions(request), request)
 
 
 def error_of(rules, request=UPDATE):
@@ -124,8 +124,8 @@ def test_permission_for_a_subresource(resources, is_granted):
     """Source: ResourceMatches (pkg/apis/rbac/v1/evaluation_helpers.go)."""
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
 
-    assert permissions.missing([rule],
-                               [permissions.LOG_RULE]) == (
+    assert permissions.describe_missing([rule],
+                                        [permissions.LOG_RULE]) == (
                                    "" if is_granted else "get on pods/log")
 
 
@@ -133,4 +133,4 @@ def test_permission_for_a_subresource(resources, is_granted):
 def test_subresource_rule_does_not_grant_its_resource(resources):
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["list"]}
 
-    assert permissions.missing([rule], [("", "pods", ("list",))]) == "list on pods"
+    assert permissions.describe_missing([rule], [("", "pods", ("list",))]) == "list on pods"

@@ -183,7 +183,7 @@ def test_reasons_of_warnings_before_the_update_are_ignored():
     events = [warning("new-1", 5), warning("new-1", 1, "b", reason="BackOff")]
     all_events = [*events, warning("old-1", 1, "c", reason="")]
     uids = by_uid(pod("new-1"), pod("old-1"))
-    assert pod_health.reasons(all_events, uids) == {"Unhealthy", "BackOff"}
+    assert pod_health.event_reasons(all_events, uids) == {"Unhealthy", "BackOff"}
 
     (cause,) = pod_health.excess_warnings(REQUEST, NEW, {}, events, {},
                                           ignored_reasons={"Unhealthy"})

@@ -220,7 +220,7 @@ def test_bounds(items, budgets, expected):
     quarter = Size(25, percent=True)
     request = dataclasses.replace(UPDATE, max_surge=quarter, max_unavailable=quarter)
 
-    bounds = report.bounds(status_of(request, *items, budgets=budgets))
+    bounds = report.pod_count_bounds(status_of(request, *items, budgets=budgets))
 
     assert (bounds["floor"], bounds["ceiling"]) == expected
 
@@ -285,7 +285,7 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
     (step(Action.ANNOTATE, 0, "updating, 0 desired"), "annotate foo: updating, 0 desired"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_progress_line_of_a_step(step, expected):
-    assert report.line(step) == expected
+    assert report.step_line(step) == expected
 
 
 @pytest.mark.parametrize("pod_cause, expected", [
@@ -301,7 +301,7 @@ def test_progress_line_of_a_wait(pod_cause, expected):
 
 
 def test_entry_of_a_step_has_the_documented_keys():
-    assert report.entry(step(Action.SCALE, 3, 2), NOW) == {
+    assert report.steps_entry(step(Action.SCALE, 3, 2), NOW) == {
         "action": "scale", "kind": "ReplicationController", "name": "foo", "from": 3, "to": 2,
         "at": NOW}
 
@@ -317,7 +317,7 @@ def test_entry_of_a_step_has_the_documented_keys():
     (UPDATE, [], "foo is deleted"),
 ], ids=["updated", "rolled_back", "restarted", "next_name", "deleted"])
 def test_final_message(request_, items, expected):
-    assert report.sentence(request_, status_of(request_, *items)) == expected
+    assert report.summary(request_, status_of(request_, *items)) == expected
 
 
 @pytest.mark.parametrize("request_, items, expected", [
@@ -330,7 +330,7 @@ def test_final_message(request_, items, expected):
     (UPDATE, [], "foo would be deleted"),
 ], ids=["updated", "next_name", "migrated", "deleted"])
 def test_final_message_of_check_mode(request_, items, expected):
-    assert report.sentence(request_, status_of(request_, *items), is_real=False) == expected
+    assert report.summary(request_, status_of(request_, *items), is_real=False) == expected
 
 
 def test_reports_contain_no_environment_variables():
@@ -345,8 +345,8 @@ def test_reports_contain_no_environment_variables():
 
     reports = [report.rollout(status), commands(ROLLBACK, primary, successor),
                report.images(status, status),
-               report.line(decision),
-               report.entry(decision, NOW), report.sentence(ROLLBACK, status),
+               report.step_line(decision),
+               report.steps_entry(decision, NOW), report.summary(ROLLBACK, status),
                Controller.from_api(primary).images]
 
     assert "hunter2" not in repr(reports)

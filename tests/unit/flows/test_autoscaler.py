@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import entry
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import steps_entry
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
@@ -114,7 +114,7 @@ def test_annotation_of_an_unfrozen_autoscaler_is_ignored():
 
 
 def test_freeze_step_names_the_kind():
-    assert entry(autoscaler.freeze(hpa_with()), "now") == {
+    assert steps_entry(autoscaler.freeze(hpa_with()), "now") == {
         "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
         "to": "does nothing during the update", "at": "now"}
 

@@ -64,7 +64,7 @@ class StubCluster:
     (MIGRATE, SimulatedMigration, StubCluster().find("Service", "foo"), 1),
 ], ids=["ReplicationController", "ReplicaSet", "Deployment", "migration"])
 def test_model_of_a_request(request_, model, service, pod_count):
-    simulation = choose(request_).model(StubCluster())
+    simulation = choose(request_).build_model(StubCluster())
 
     assert isinstance(simulation, model)
     assert (simulation.controllers() == simulation.controllers(request_.kind)
@@ -77,12 +77,14 @@ def test_model_of_a_request(request_, model, service, pod_count):
                          [(UPDATE, []), (MIGRATE, []), (DEPLOYMENT, ["foo-1"])],
                          ids=["ReplicationController", "migration", "Deployment"])
 def test_only_deployments_have_replica_sets(request_, replica_sets):
-    assert list(choose(request_).model(StubCluster()).controllers(Kind.REPLICA_SET)) == replica_sets
+    model = choose(request_).build_model(StubCluster())
+
+    assert list(model.controllers(Kind.REPLICA_SET)) == replica_sets
 
 
 def test_history_of_controllers_on_the_server_is_read_once():
     real = StubCluster([revision("one")])
-    simulation = choose(UPDATE).model(real)
+    simulation = choose(UPDATE).build_model(real)
     simulation.write(Create(revision("two")))
 
     names = [[item["metadata"]["name"]
@@ -93,12 +95,12 @@ def test_history_of_controllers_on_the_server_is_read_once():
 
 
 def test_forbidden_history_is_none():
-    assert choose(UPDATE).model(StubCluster(None)).revisions(["uid of foo"]) is None
+    assert choose(UPDATE).build_model(StubCluster(None)).revisions(["uid of foo"]) is None
 
 
 @pytest.mark.parametrize("request_", [DEPLOYMENT, MIGRATE], ids=["Deployment", "migration"])
 def test_models_without_revisions_request_no_history(request_):
     real = StubCluster([revision("one")])
 
-    assert choose(request_).model(real).revisions(["uid of foo"]) is None
+    assert choose(request_).build_model(real).revisions(["uid of foo"]) is None
     assert real.requested_uids == []

@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.manifest import (
     write_for_dry_run,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.desired import in_place_write
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.desired import dry_run_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
@@ -66,8 +66,8 @@ def test_ports_with_the_same_number_are_not_merged():
     ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
     partial = {"spec": {"containers": [{"name": "web", "ports": ports}]}}
 
-    write = in_place_write(Request("foo", template=partial, kind=Kind.DEPLOYMENT),
-                           Deployment.from_api(rs()))
+    write = dry_run_patch(Request("foo", template=partial, kind=Kind.DEPLOYMENT),
+                          Deployment.from_api(rs()))
 
     (container,) = write.patch["spec"]["template"]["spec"]["containers"]
     assert container == {"name": "web", "ports": [{"$patch": "replace"}, *ports]}
@@ -81,8 +81,8 @@ def test_definition_without_labels():
 
 
 def test_definition_of_an_existing_deployment():
-    write = in_place_write(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT),
-                           Deployment.from_api(rs()))
+    write = dry_run_patch(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT),
+                          Deployment.from_api(rs()))
 
     assert write == Patch("foo", (put("/spec/template", template()),), Kind.DEPLOYMENT)
 

@@ -496,7 +496,8 @@ def test_other_owner_references_of_a_pod_stay():
 
 
 def test_labels_and_owner_of_a_pod_are_set_in_one_patch():
-    step = handover.reparent(pods(1), parse(rc(SUCCESSOR)), parse(rc()), {"example.com/hash": "x"})
+    step = handover.reparent_or_wait(pods(1), parse(rc(SUCCESSOR)), parse(rc()),
+                                     {"example.com/hash": "x"})
 
     (patch,) = step.write.patches()
     assert patch.operations[2:] == (
@@ -517,7 +518,7 @@ def test_labels_and_owner_of_a_pod_are_set_in_one_patch():
 ], ids=["source not observed", "target not observed", "pods not listed", "some pods of the source",
         "no pods of the source", "no pods"])
 def test_reparent_step(listed_pods, source, target, expected):
-    decision = handover.reparent(listed_pods, parse(source), parse(target))
+    decision = handover.reparent_or_wait(listed_pods, parse(source), parse(target))
 
     assert (decision and summary(decision)) == expected
 
@@ -541,7 +542,7 @@ def test_list_of_pods_is_needed_only_in_some_states(world):
     }
 
     states_with_pods = {state for state, items in states.items()
-                        if handover.needs_pods(observe(world.update, *items))}
+                        if handover.depends_on_pod_owners(observe(world.update, *items))}
     assert states_with_pods == {"both observed", "successor deleted", "foo replaced"}
 
 
@@ -586,7 +587,7 @@ def test_deletion_of_an_empty_controller(source, expected):
         "deleted pod still counted", "pod of the successor", "orphaned pod", "all pods died",
         "pod of another controller"])
 def test_conditions_to_open_foo(primary, listed_pods, expected):
-    assert handover.may_open(parse(primary), SUCCESSOR_UID, listed_pods) is expected
+    assert handover.is_safe_to_open(parse(primary), SUCCESSOR_UID, listed_pods) is expected
 
 
 @pytest.mark.parametrize("original", [None, "high"])
@@ -782,7 +783,7 @@ def test_takeover_annotation_with_another_controller_is_refused(world, other_con
         "update: "
         "its own annotations do not name foo")
     assert (error.value.next_command
-            == f"kubectl -n default get {world.kind.short} foo bar -o yaml")
+            == f"kubectl -n default get {world.kind.kubectl_name} foo bar -o yaml")
 
 
 UNREADABLE_TAKEOVERS = {
@@ -813,7 +814,8 @@ def test_unreadable_takeover_annotation_is_an_error(text, world):
     assert error.value.what == (f"the annotation {object_meta.TAKEOVER} cannot be read, so the "
                                 "handover cannot be finished")
     assert error.value.where == f"{world.kind} default/foo"
-    assert error.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
+    assert (error.value.next_command
+            == f"kubectl -n default get {world.kind.kubectl_name} foo -o yaml")
 
 
 # foo is deleted
@@ -848,8 +850,8 @@ def test_recreated_foo_gets_the_original_priority_class(world):
                               "updating", request=world.update.fingerprint)})
     successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
     primary, desired = world.old(0), successor["spec"]["template"]
-    primary = with_status(apply(decide(world.update, primary, successor, desired=desired), primary,
-                                successor)["foo"], replicas=0)
+    step = decide(world.update, primary, successor, desired_template=desired)
+    primary = with_status(apply(step, primary, successor)["foo"], replicas=0)
     successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
     (priority_class,) = {takeover_of(item)["priorityClassName"] for item in (primary, successor)}
     assert priority_class == "high"
@@ -869,7 +871,7 @@ def test_handover_keeps_the_pods(world, has_primary):
     actions = []
     for _turn in range(30):
         observation = observe(world.update, *cluster.items.values())
-        if handover.needs_pods(observation):
+        if handover.depends_on_pod_owners(observation):
             owner = observation.successor or observation.primary
             observation = dataclasses.replace(observation, pods=cluster.live_pods(owner.selector))
         decision = plan(world.update, observation)

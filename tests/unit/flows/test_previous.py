@@ -62,7 +62,7 @@ class World:
         for _turn in range(200):
             if write_count == max_writes:
                 return write_count
-            request = flow.resolved(request, self.cluster, memory)
+            request = flow.resolve_revision(request, self.cluster, memory)
             memory.observed = flow.observe(request, self.cluster, memory)
             decision = flow.plan(request, memory.observed)
             if isinstance(decision, Done):
@@ -73,7 +73,7 @@ class World:
                 memory.monotonic_time += 1
                 continue
             assert self.cluster.write(decision.write)
-            flow.note(decision, memory)
+            flow.update_caches(decision, memory)
             memory.revisions = None
             write_count += 1
             if decision.ends_task:
@@ -163,8 +163,8 @@ def test_rollback_to_previous_after_a_rollback(world):
     assert world.restore_previous() == 0 and world.version == "v2"
 
 
-def test_rollback_to_previous_can_be_repeated_after_it_was_rolled_back(world):
-    """A failed task with on_failure=rollback leaves the same state."""
+def test_undone_rollback_to_previous_can_be_run_again(world):
+    """A rollback that fails with on_failure=rollback ends in this state, too."""
     world.update("v2")
     world.restore_previous(world.writes_of_unfinished_update)
     world.run(state="rolled_back")
@@ -173,7 +173,7 @@ def test_rollback_to_previous_can_be_repeated_after_it_was_rolled_back(world):
     assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0
 
 
-def test_rollback_to_previous_resumes_while_it_is_rolled_back(world):
+def test_rollback_to_previous_resumes_after_its_undo_was_interrupted(world):
     world.update("v2")
     world.restore_previous(world.writes_of_unfinished_update)
     world.run(1, state="rolled_back")
@@ -182,7 +182,7 @@ def test_rollback_to_previous_resumes_while_it_is_rolled_back(world):
 
 
 def test_rollback_to_previous_with_stuck_pods_of_an_undone_update():
-    """The status does not show this update (Kubernetes issue 67250)."""
+    """After v3 is undone, the status hides the stuck v3 pod (Kubernetes issue 67250)."""
     world = World("StatefulSet")
     world.update("v2")
     world.cluster.broken_images = frozenset({"myimage:v3"})
@@ -216,7 +216,7 @@ def test_change_by_another_client_counts_as_the_last_update(world):
     item = world.cluster.items["foo"]
     record = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
     assert record["request"].startswith("previous/")
-    # A record of another template means that another client has changed foo since the record.
+    # If the recorded template differs from foo's, another client has changed foo since.
     record["request"] = "previous/of another template"
     item["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(
         {**record, "template": "another"})
@@ -278,7 +278,7 @@ def test_update_by_another_client_and_its_reversal_are_noticed(kind, run_last_ta
 
 def test_fingerprint_is_independent_of_the_revision():
     request = parse_request({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
-    resolved_request = dataclasses.replace(request, to_revision=3, revision=template())
+    resolved_request = dataclasses.replace(request, to_revision=3, revision_template=template())
 
     assert (request.is_unresolved and not resolved_request.is_unresolved
             and request.fingerprint == resolved_request.fingerprint == "previous")

@@ -225,4 +225,5 @@ def test_a_run_reads_each_object_before_and_after_taking_the_lease(cluster):
 def test_needed_permissions(value, resources):
     request = update_request("Deployment", roll_on=value)
 
-    assert roll_on.needs(request) == tuple(("", resource, ("get",)) for resource in resources)
+    assert roll_on.required_permissions(request) == tuple(
+        ("", resource, ("get",)) for resource in resources)

@@ -14,7 +14,7 @@ from test_forgery import SIZE, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import soak
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import compose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import compose_plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import PAUSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
@@ -32,7 +32,7 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 
 
 def plan(request, *items, **facts):
-    return compose(choose(request), request, observe(request, *items, **facts))
+    return compose_plan(choose(request), request, observe(request, *items, **facts))
 
 
 def controller_of_new_pods(*items):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Exclude the controller from Flux during an update, for each kind."""
+"""Exclude foo from Flux during its update, for each kind."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ def test_resuming_task_excludes_foo_if_the_first_task_did_not(kind):
     ({}, None, {"suspend_gitops": True}),
     ({**LABELS}, None, {}),  # a copy: FluxCluster checks each write only for LABELS itself
 ], ids=["excluded by the user", "included by the user", "Argo CD", "no tool", "no option"])
-def test_annotations_of_the_user_stay_and_other_tools_get_none(kind, labels, annotations, options):
+def test_user_annotations_are_kept_and_none_are_set_for_other_tools(
+        kind, labels, annotations, options):
     cluster = FluxCluster(kind, labels, annotations)
 
     cluster.update(pause_at="1", **options)
@@ -199,7 +200,7 @@ def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclus
     (RECONCILE, {}), (f"a,{RECONCILE},b", {}),
     ("", {RECONCILE: "disabled"}), (f"x{RECONCILE}", {RECONCILE: "disabled"})])
 def test_task_without_an_update_removes_restored_annotations(kind, stored_keys, exclusion):
-    """`kubectl rollout undo` restores the annotations of a ReplicaSet."""
+    """`kubectl rollout undo` copies the annotations of an old ReplicaSet to the Deployment."""
     cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: stored_keys})
 
     result = cluster.run(update_request(kind, image="myimage:v1"))

@@ -131,8 +131,8 @@ def test_invalid_size_is_ignored(text):
     annotations = dict.fromkeys((object_meta.DESIRED, object_meta.ORIGINAL, object_meta.PAUSED),
                                 text)
 
-    assert object_meta.desired(annotations) is object_meta.original(
-        annotations) is object_meta.paused(annotations) is None
+    assert object_meta.desired_replicas(annotations) is object_meta.original_replicas(
+        annotations) is object_meta.new_pods_at_pause(annotations) is None
 
 
 ROLLOUT = object_meta.Rollout("updating", {"web": "a:1"}, {"web": "a:2"}, "2026-11-21T10:00:00Z",

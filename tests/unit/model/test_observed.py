@@ -130,7 +130,7 @@ def test_empty_status(current, observed, expected):
 def test_invalid_number_in_an_annotation_is_ignored(text, expected):
     primary = controller(annotations={object_meta.DESIRED: text, object_meta.ORIGINAL: text})
 
-    assert (primary.desired, primary.original) == (expected, expected)
+    assert (primary.desired_replicas, primary.original_replicas) == (expected, expected)
 
 
 @pytest.mark.parametrize("text, expected", [

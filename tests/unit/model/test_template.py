@@ -126,11 +126,11 @@ def test_apply_to_does_not_modify_the_template():
 
 @pytest.mark.parametrize("containers, params, what", [
     (["web=a:1", "log=b:1"], {"image": "c:2"},
-     "the container of foo for the image c:2 is ambiguous: none runs c now; set container to one "
-     "of web, log"),
+     "it is unclear which container of foo gets the image c:2: none has an image of c now; set "
+     "container to one of web, log"),
     (["web=a:1", "log=a:1"], {"image": "a:2"},
-     "the container of foo for the image a:2 is ambiguous: several run a now; set container to one "
-     "of web, log"),
+     "it is unclear which container of foo gets the image a:2: several have an image of a now; set "
+     "container to one of web, log"),
     (["web=a:1", "log=b:1"], {"image": "a:2", "container": "nope"},
      "there is no container nope in the template of foo; it has: web, log"),
     (["server=a:1", "log=b:1"], {"images": {"sever": "a:2"}},
@@ -194,13 +194,13 @@ def template_of(images, init_images):
     (["b:1"], ["d:1"], [], "c0"),
     (["b:1", "d:1"], [], [], None),
 ])
-def test_container_of_an_image(images, init_images, matching_containers,
-                               expected_container):
+def test_container_that_gets_the_image(images, init_images, matching_containers,
+                                       expected_container):
     template = template_of(images, init_images)
 
     assert containers_with("a:9", template) == matching_containers
     if expected_container is None:
-        with pytest.raises(RolloutError, match="the container of foo for the image a:9"):
+        with pytest.raises(RolloutError, match="which container of foo gets the image a:9"):
             with_image(template, "", "a:9", "foo")
     else:
         changed_template = with_image(template, "", "a:9", "foo")

@@ -82,12 +82,13 @@ class UnreadyCluster(Cluster):
 def test_task_without_a_write_waits_for_pods(kind, outcome):
     cluster = UnreadyCluster(kind, outcome, waits_until_ready=5)
     request = update_request(kind, **OPTIONS_BY_OUTCOME[outcome])
-    assert driver.look(choose(request), request, cluster, cluster.clock) is None
+    assert driver.result_if_done(choose(request), request, cluster, cluster.clock) is None
 
     result = cluster.run(request)
     assert not result["changed"] and "foo " in result["msg"] and "already" in result["msg"]
     assert cluster.waits_until_ready < 0 and cluster.has_no_writes
-    assert driver.look(choose(request), request, cluster, cluster.clock)["msg"] == result["msg"]
+    later_result = driver.result_if_done(choose(request), request, cluster, cluster.clock)
+    assert later_result["msg"] == result["msg"]
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
@@ -124,8 +125,8 @@ def test_no_wait_without_pods(kind):
     else:
         cluster.cluster.write(Patch("foo", (put("/spec/replicas", 0),), kind))
     cluster.settle()
-    assert driver.look(choose(request), request, cluster,
-                       cluster.clock)["msg"] == "foo already has the desired template"
+    later_result = driver.result_if_done(choose(request), request, cluster, cluster.clock)
+    assert later_result["msg"] == "foo already has the desired template"
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])

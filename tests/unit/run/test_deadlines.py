@@ -426,7 +426,7 @@ def test_task_resumes_after_rejected_pods():
 def test_rollback_after_rejected_pods():
     cluster = RejectingCluster(rc())
     cluster.on_wait = lambda: cluster.cluster.settle() if cluster.controllers()[
-        SUCCESSOR].desired == 0 else cluster.stall()
+        SUCCESSOR].desired_replicas == 0 else cluster.stall()
 
     error = update_error(cluster, rolls_back_on_failure=True)
 

@@ -250,7 +250,7 @@ class SlowCluster(Cluster):
         super().__init__(*items)
         self.blocking_calls, self.is_in_background = [], False
         for method_name in ("rules", "objects", "look_up", "live_pods", "revisions",
-                            "refuse_hand_over", "put_lease", "write"):
+                            "refuse_forbidden_handover", "put_lease", "write"):
             setattr(self, method_name, functools.partial(
                 self.note_call, method_name, getattr(self, method_name)))
 
@@ -402,7 +402,8 @@ def test_handover_that_reparents_no_pod_counts_as_a_rejected_write():
 def test_signal_stops_a_handover():
     cluster = PodByPodCluster(rc(replicas=9))
 
-    error = cluster.error(stop=lambda: "SIGTERM" if len(handover_writes(cluster)) == 2 else "")
+    error = cluster.error(
+        reason_to_stop=lambda: "SIGTERM" if len(handover_writes(cluster)) == 2 else "")
 
     assert (error.what == "stopped (SIGTERM)"
             and error.next_command == f"{COMMAND} 'name=foo image=myimage:v2'")
@@ -411,7 +412,7 @@ def test_signal_stops_a_handover():
 
 def test_stopped_handover_is_resumed():
     cluster = PodByPodCluster(rc(replicas=9))
-    cluster.error(stop=lambda: "SIGTERM" if len(handover_writes(cluster)) == 2 else "")
+    cluster.error(reason_to_stop=lambda: "SIGTERM" if len(handover_writes(cluster)) == 2 else "")
 
     assert cluster.run()["msg"] == "foo is updated to myimage:v2: 9 of 9 replicas available"
     assert len(handover_writes(cluster)) == 9
@@ -510,7 +511,7 @@ def test_successor_deleted_by_the_task_is_not_looked_up():
         "rollback"])
 def test_handover_is_checked_before_the_first_write(request_, items, is_checked):
     cluster, checks = Cluster(*items), []
-    cluster.refuse_hand_over = lambda controller: checks.append(
+    cluster.refuse_forbidden_handover = lambda controller: checks.append(
         (controller.name, len(cluster.writes)))
 
     cluster.run(request_)
@@ -637,7 +638,7 @@ def stop_after(turns):
 def test_signal_stops_before_the_next_step(turns, steps):
     cluster = Cluster(rc())
 
-    error = cluster.error(stop=stop_after(turns))
+    error = cluster.error(reason_to_stop=stop_after(turns))
 
     assert (error.what, error.where) == ("stopped (SIGTERM)", "ReplicationController default/foo")
     assert error.next_command == f"{COMMAND} 'name=foo image=myimage:v2'"
@@ -649,7 +650,7 @@ def test_signal_stops_a_wait():
     cluster.on_wait = cluster.stall
 
     error = cluster.error(
-        stop=lambda: "Ansible has ended" if cluster.clock.now > START + 10 else "")
+        reason_to_stop=lambda: "Ansible has ended" if cluster.clock.now > START + 10 else "")
 
     assert error.what == "stopped (Ansible has ended)"
     assert cluster.clock.now < START + 11
@@ -664,7 +665,7 @@ def test_no_write_after_a_signal():
     signal_time = START + 10
     cluster.on_wait = lambda: settle() if cluster.clock.now > signal_time else cluster.stall()
 
-    cluster.error(stop=lambda: "SIGTERM" if cluster.clock.now > signal_time else "")
+    cluster.error(reason_to_stop=lambda: "SIGTERM" if cluster.clock.now > signal_time else "")
 
     assert cluster.writes and all(at <= signal_time for at, _write in cluster.writes)
 

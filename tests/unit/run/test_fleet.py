@@ -162,7 +162,7 @@ def test_interrupted_migration_is_selected_by_labels(step_count, selector, expec
                    "state": "migrated"}
     fleet_, kind = fleet.Fleet.from_params(params(**task_params)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
-    gateway = MigrationGateway(world.cluster, kind, flow.watches)
+    gateway = MigrationGateway(world.cluster, kind, flow.watched_kinds)
     groups_by_place = {fleet.Place("default", kind): fleet.Group(flow, gateway)}
     if expected is None:
         with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
@@ -221,10 +221,10 @@ def test_second_run_changes_nothing():
     fleet_ = fleet.Fleet.from_params(task_params)
     requests = fleet_.requests(task_params, groups(cluster))
 
-    assert fleet.look(fleet_, requests, groups(cluster), Clock()) is None
+    assert fleet.result_if_done(fleet_, requests, groups(cluster), Clock()) is None
     run(cluster, names=["one", "two"])
 
-    for result in (fleet.look(fleet_, requests, groups(cluster), Clock()),
+    for result in (fleet.result_if_done(fleet_, requests, groups(cluster), Clock()),
                    run(cluster, names=["one", "two"])):
         assert (not result["changed"]
                 and result["msg"] == "2 of 2 controllers are as requested (0 changed)")
@@ -251,7 +251,7 @@ def test_max_failures_stops_the_fleet(max_failures, names, started):
                if entry["skipped"])
 
 
-MODES = [fleet.run, fleet.simulate, fleet.look]
+MODES = [fleet.run, fleet.simulate, fleet.result_if_done]
 
 
 def task_result(mode, cluster, **changes):
@@ -319,9 +319,9 @@ def test_other_update_in_progress_is_reported_before_the_first_write(mode, holde
     assert "another update is in progress: to myimage:v2" in result["failure"]["why"]
 
 
-def test_look_returns_nothing_while_another_process_holds_the_lease():
-    assert task_result(fleet.look, cluster_during_update(machine="another"), image="myimage:v3",
-                       names=["one", "foo"]) is None
+def test_no_result_is_found_while_another_process_holds_the_lease():
+    assert task_result(fleet.result_if_done, cluster_during_update(machine="another"),
+                       image="myimage:v3", names=["one", "foo"]) is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -369,7 +369,8 @@ def test_missing_controller_counts_as_a_failure():
         "msg"] == "not started, because 2 of the others failed (one, nobody)"
 
 
-@pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
+@pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1),
+                                         (fleet.result_if_done, 1)])
 def test_one_dry_run_for_each_template_of_a_controller(mode, times):
     """Each mode sends one for the old template; run() finally sends one for the new template."""
     cluster = Cluster(*controllers("one", "two"))
@@ -529,7 +530,7 @@ def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
 def test_driver_waits_at_least_the_minimum():
     gateway = shared_cluster(Cluster()).gateway_for("one")
     waits = []
-    gateway.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
+    gateway.wake_event = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
 
     gateway.wait(shared.MIN_WAIT / 5)
     gateway.wait(shared.MIN_WAIT * 5)
@@ -540,15 +541,15 @@ def test_driver_waits_at_least_the_minimum():
 def test_event_wakes_a_driver_and_a_failed_watch_fails_each_driver():
     cluster = shared_cluster(Cluster())
     gateway, errors = cluster.gateway_for("one"), []
-    gateway.woken.set()
+    gateway.wake_event.set()
     gateway.wait(0)
-    assert not gateway.woken.is_set()
+    assert not gateway.wake_event.is_set()
 
-    cluster.end(RolloutError("no more news"))
+    cluster.end_drivers(RolloutError("no more news"))
     for _driver in range(2):
         with pytest.raises(RolloutError, match="no more news") as error:
             gateway.wait(0)
-        gateway.woken.set()
+        gateway.wake_event.set()
         errors.append(error.value)
     assert errors[0] is not errors[1]
 
@@ -644,5 +645,5 @@ def test_quota_that_admits_the_new_pods_is_accepted(hard, changes):
     cluster = LimitedCluster(hard, *controllers("one", "two"))
     task_params = params(image="myimage:v2", **KEEP_OLD | changes)
     fleet_ = fleet.Fleet.from_params(task_params)
-    assert fleet.look(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
-                      Clock()) is None
+    requests = fleet_.requests(task_params, groups(cluster))
+    assert fleet.result_if_done(fleet_, requests, groups(cluster), Clock()) is None

@@ -130,7 +130,7 @@ def test_named_controllers_are_updated_in_each_namespace():
     assert two_namespaces.images() == {"myimage:v2"}
     assert any(line.startswith("b | foo: ") for line in two_namespaces.lines)
     assert any(line.startswith("a | foo: ") for line in two_namespaces.lines)
-    assert two_namespaces.run(fleet.look)["changed"] is False
+    assert two_namespaces.run(fleet.result_if_done)["changed"] is False
 
 
 @pytest.mark.parametrize("name", ["e", "foo", "replica"])

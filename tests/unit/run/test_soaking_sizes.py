@@ -166,11 +166,11 @@ def test_soak_fails_if_new_pods_keep_appearing(soak_):
     assert soak_.clock.now - 1_000_000 > REQUEST.soak + REQUEST.progress_deadline
 
 
-@pytest.mark.parametrize("seconds_until_first_observation", [300, 10],
-                         ids=["soak of an earlier task", "soak of this task"])
-def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
+@pytest.mark.parametrize("soak_age_at_first_observation", [300, 10],
+                         ids=["began before this task", "began in this task"])
+def test_later_pod_restarts_the_soak(monkeypatch, soak_age_at_first_observation):
     soak_ = SimulatedSoak(monkeypatch, start=seconds(LONG_AGO) + 3600)
-    soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)
+    soak_.observe(2, pods("a", "b"), seconds=soak_age_at_first_observation)
     soak_.observe(2, pods("a", "b"), seconds=250)
     soak_.observe(3, pods("a", "b", "c"))
 
@@ -220,11 +220,11 @@ def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    earlier_state_of_b = pod("b", is_ready=False)
+    unready_b = pod("b", is_ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 
     with pytest.raises(RolloutFailed, match="have not passed the soak") as error:
-        soak_.observe(3, [earlier_state_of_b, *pods("a", "b")])
+        soak_.observe(3, [unready_b, *pods("a", "b")])
     assert [cause["kind"] for cause in error.value.causes] == ["gone", "unready"]
 
 

@@ -44,7 +44,7 @@ class SwitchCluster(SplitCluster):
     def find(self, kind, name):
         return self.world.services.get(name) if kind == "Service" else super().find(kind, name)
 
-    def pages(self, path, query):
+    def list_all(self, path, query):
         self.requests.append(path)
         if path == "pods":
             return [{"metadata": {"name": pod.name, "uid": pod.uid, "labels": pod.labels},

@@ -184,7 +184,7 @@ def test_warning_about_gitops_tools_names_the_command():
 
 def test_no_warning_about_a_chart_or_a_restoration():
     world = World()
-    world.route["metadata"]["labels"] = {gitops.MANAGED_BY: "Helm"}
+    world.route["metadata"]["labels"] = {gitops.MANAGED_BY_LABEL: "Helm"}
     world.annotate({gitops.HELM_RELEASE[0]: "web", gitops.HELM_RELEASE[1]: "shop"})
     assert warnings_of(world) == []
     run(world, SPLIT)

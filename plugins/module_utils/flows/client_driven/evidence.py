@@ -22,8 +22,9 @@ def match(request: Request, observed: ClientDrivenObserved) -> Match:
     primary, successor = observed.primary, observed.successor
     if successor is None:
         return Match.NO if primary is None else provenance.match(
-            request, primary.template, observed.desired or {},
-            is_recorded=provenance.has_ended(request, primary), is_confirmed=observed.is_confirmed)
+            request, primary.template, observed.desired_template or {},
+            is_recorded=provenance.records_end(request, primary),
+            is_confirmed=observed.is_confirmed)
     if primary is None:
         return _match_without_primary(request, observed, successor)
     return _match_with_primary(request, observed, primary, successor)
@@ -47,7 +48,7 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(
-        request, successor.template, observed.desired or {},
+        request, successor.template, observed.desired_template or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
         is_confirmed=(is_confirmed_by_primary or is_confirmed_by_task
                       or dry_run_hash == stored_hash))
@@ -60,10 +61,10 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
     The controller's annotations can be forged, but not its template. In the template, the priority
     class of a handover confirms the recorded request, and the annotation RESTART shows a restart.
     """
-    has_begun, is_restart = provenance.has_begun(request, successor), request.state.restarts
+    has_begun, is_restart = provenance.records_start(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})
-    is_recorded = has_begun or provenance.has_ended(request, successor)
+    is_recorded = has_begun or provenance.records_end(request, successor)
     is_confirmed = observed.is_confirmed or (has_begun and handover.is_closed(successor))
-    return provenance.match(request, successor.template, observed.desired or {},
+    return provenance.match(request, successor.template, observed.desired_template or {},
                             is_recorded=is_restarted if is_restart else is_recorded,
                             is_confirmed=is_restart or is_confirmed)

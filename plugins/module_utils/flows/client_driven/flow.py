@@ -84,22 +84,22 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
     creates_successor = True
 
     def __init__(self, kind: Kind) -> None:
-        self.watches, self.quota_names = (kind,), quota_names(kind)
+        self.watched_kinds, self.quota_names = (kind,), quota_names(kind)
 
-    def needs(self, request: Request) -> tuple[Rule, ...]:
-        rule = full_access(self.watches[0])
-        if _hands_over(request):
-            return rule, *handover.NEEDS
+    def required_permissions(self, request: Request) -> tuple[Rule, ...]:
+        rule = full_access(self.watched_kinds[0])
+        if _requires_handover(request):
+            return rule, *handover.PERMISSIONS
         return (rule, COUNT_PERMISSION) if request.waits_for_termination else (rule,)
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
-        return history.NEEDS
+        return history.PERMISSIONS
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
         memory.warnings.append(history.not_stored_warning(why))
 
-    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+    def resolve_revision(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         if not request.is_unresolved:
             return request
         observed = self.find(request, cluster)
@@ -107,13 +107,13 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             return request
         revisions = _history(request, cluster, memory, observed)
         if request.rolls_back_to_previous:
-            return history.resolved_previous(request, observed, revisions)
+            return history.with_previous_revision(request, observed, revisions)
         # The garbage collector may have deleted the revision with the primary.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
         stored = history.proven_revisions(memory.revisions or (), *observed.controllers)
-        return history.resolved(request, revisions, stored)
+        return history.with_requested_revision(request, revisions, stored)
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ClientDrivenObserved:
@@ -137,7 +137,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         caches = memory.caches(Caches)
         caches.size = _size_before_update(observed) or caches.size
         observed = dataclasses.replace(
-            observed, desired=desired, size=caches.size, now=memory.now, who=memory.who,
+            observed, desired_template=desired, size=caches.size, now=memory.now, who=memory.who,
             pods=_pods_to_reparent(request, observed, cluster, memory),
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
@@ -151,7 +151,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 return dataclasses.replace(observed, history=revisions, keeps_history=True)
             self.disable_optional_features(
                 memory, "not allowed: list on controllerrevisions (apps)")
-        if (request.undoes and observed.primary and not observed.in_progress
+        if (request.rolls_back_update and observed.primary and not observed.in_progress
                 and observed.primary.last_rollout.get("outcome") != "rolled_back"):
             # If there is no update to roll back, the error names the previous revision.
             revisions = _history(request, cluster, memory, observed) or ()
@@ -191,7 +191,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             goal=goal, surge=surge, unavailable=unavailable,
             since=record.get("time") if phase != "complete" else None,
             before={} if is_reparenting else survivor.images, after=survivor.images,
-            template=survivor.template, paused=survivor.paused if successor else None,
+            template=survivor.template, paused_at=survivor.new_pods_at_pause if successor else None,
             is_irreversible=is_reparenting)
 
     def commands(self, request: Request,
@@ -223,16 +223,16 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return resume_and_rollback(request, is_paused=phase == "paused",
                                    is_rolling_back=direction == "back")
 
-    def model(self, real: RealCluster) -> Model:
+    def build_model(self, cluster: RealCluster) -> Model:
         from ..simulated import SimulatedCluster
 
-        return SimulatedCluster(real.items(), self.watches[0], real.revisions)
+        return SimulatedCluster(cluster.items(), self.watched_kinds[0], cluster.revisions)
 
     def handover_source(self, request: Request,
                         observed: ClientDrivenObserved) -> Controller | None:
         primary = observed.primary
         return (primary if primary and primary.current and not observed.in_progress
-                and _hands_over(request) else None)
+                and _requires_handover(request) else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         primary = memory.observed.primary
@@ -241,7 +241,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         warnings = [f"the annotation {key} of {controller.name} is not readable, and is ignored"
                     for controller in controllers
                     for key in object_meta.invalid_keys(controller.annotations)]
-        if primary and primary.finalizers and request.next_name and not request.undoes:
+        if primary and primary.finalizers and request.next_name and not request.rolls_back_update:
             warnings.insert(0, f"finalizers ({', '.join(primary.finalizers)}) will delay the "
                                f"deletion of {primary.name} at the end of the update")
         return warnings
@@ -257,32 +257,32 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         # Steps annotate the primary first. Read the primary last, so the successor is never newer.
         return (observed.successor.name,) if observed.successor else ()
 
-    def note(self, step: Step, memory: Memory) -> None:
+    def update_caches(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         if isinstance(step.write, Create):
             caches.created_name = step.write.name
         caches.last_step, caches.next_terminating_count = step, 0.0
-        memory.revisions = history.stored_after(memory.revisions, step.write)
+        memory.revisions = history.stored_after_write(memory.revisions, step.write)
 
 
 def _desired_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> Json | None:
     """Return the desired template, or None during a rollback or a handover."""
     base = observed.primary or observed.successor
-    if base is None or request.undoes or base.has_takeover:
+    if base is None or request.rolls_back_update or base.has_takeover:
         return None
     return desired_template(request, base, cluster, memory, write_for_dry_run)
 
 
-def _hands_over(request: Request) -> bool:
-    return request.next_name is None and not request.undoes
+def _requires_handover(request: Request) -> bool:
+    return request.next_name is None and not request.rolls_back_update
 
 
 def _size_before_update(observed: Observed) -> int | None:
     """Return spec.replicas before the update, or None if unknown."""
     primary, successor = observed.primary, observed.successor
-    if primary and successor and primary.original == successor.original:
-        return primary.original
+    if primary and successor and primary.original_replicas == successor.original_replicas:
+        return primary.original_replicas
     return primary.replicas if primary and not successor and not primary.is_updating else None
 
 
@@ -290,22 +290,23 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
                            caches: Caches) -> ClientDrivenObserved:
     """Return the observation, with dry_run_template if needed to prove the successor's template."""
     primary, successor = observed.primary, observed.successor
-    if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
+    if (not primary or not successor or observed.desired_template is None
+            or handover.is_under_way(observed)):
         return observed
     observed = dataclasses.replace(observed, is_created_here=caches.created_name == successor.name)
     name_and_label = (successor.name, deployment_label(request, successor))
     is_expected = name_and_label == expected_successor(request, primary)
     if not is_expected or evidence.match(request, observed).is_result:
         return observed
-    key = primary.uid + identity.digest([primary.template, observed.desired])
+    key = primary.uid + identity.digest([primary.template, observed.desired_template])
     if caches.dry_run_template is None or caches.dry_run_template[0] != key:
-        stored = cluster.dry_run(_trial_of_successor(request, observed, primary))
+        stored = cluster.dry_run(_successor_for_dry_run(request, observed, primary))
         caches.dry_run_template = (key, stored["spec"]["template"])
     return dataclasses.replace(observed, dry_run_template=caches.dry_run_template[1])
 
 
-def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
-                        primary: Controller) -> Create:
+def _successor_for_dry_run(request: Request, observed: ClientDrivenObserved,
+                           primary: Controller) -> Create:
     """Return a write for a dry run that creates the successor under a generated name."""
     manifest = successor_manifest(request, observed, primary, 0)
     metadata = {**manifest["metadata"], "name": None,
@@ -316,14 +317,14 @@ def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
 def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Controller,
                   cluster: Cluster, memory: Memory) -> bool:
     """Return whether a dry run confirms a recorded template."""
-    if observed.desired is None or evidence.match(request, observed) is not Match.RECORDED:
+    if observed.desired_template is None or evidence.match(request, observed) is not Match.RECORDED:
         return False
     # Try a patch and a creation, since some webhooks apply only to creations.
     return provenance.is_confirmed(
-        request, base, observed.desired, cluster, memory,
+        request, base, observed.desired_template, cluster, memory,
         lambda template: template_patch(request, base, template),
-        lambda template: _trial_of_successor(
-            request, dataclasses.replace(observed, desired=template), base))
+        lambda template: _successor_for_dry_run(
+            request, dataclasses.replace(observed, desired_template=template), base))
 
 
 def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
@@ -335,11 +336,11 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
-            and _hands_over(request) and not request.pause_at
+            and _requires_handover(request) and not request.pause_at
             and history.must_store_template(observed)):
-        caches.prefetched_pods = _start_list(
+        caches.prefetched_pods = _start_pod_list(
             cluster, functools.partial(cluster.live_pods, successor.selector))
-    if not handover.needs_pods(observed):
+    if not handover.depends_on_pod_owners(observed):
         return None
     future, caches.prefetched_pods = caches.prefetched_pods, None
     if future and successor and any(pod.owner_uid == successor.uid for pod in future.result()):
@@ -355,8 +356,8 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     return cluster.live_pods(controller.selector)
 
 
-def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
-                ) -> concurrent.futures.Future[tuple[Pod, ...]]:
+def _start_pod_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
+                    ) -> concurrent.futures.Future[tuple[Pod, ...]]:
     """List the pods, in the background if the connection is slow."""
     if future := cluster.start_in_background(list_pods):
         return future
@@ -404,10 +405,10 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
     if primary.takeover:  # No further successor is created.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
-    has_just_annotated = caches.last_step and (
+    last_step_annotated_primary = caches.last_step and (
         (caches.last_step.action, caches.last_step.name) == (Action.ANNOTATE, primary.name))
     # A name that the task has just written needs no look-up: if in use, the creation fails.
-    return primary.partner if primary.partner_uid or not has_just_annotated else None
+    return primary.partner if primary.partner_uid or not last_step_annotated_primary else None
 
 
 def _history(request: Request, cluster: Cluster, memory: Memory,

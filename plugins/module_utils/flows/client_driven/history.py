@@ -30,18 +30,18 @@ from .observed import ClientDrivenObserved, expected_successor
 
 #: The default of a Deployment's spec.revisionHistoryLimit.
 LIMIT = 10
-NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
+PERMISSIONS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
 def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions of the controllers, the current template first.
 
-    Leaves out contested revisions.
+    Leaves out ambiguous revisions.
     """
     all_revisions = proven_revisions(stored, controller, *other_controllers)
-    contested = contested_revisions(all_revisions)
-    certain_revisions = [revision for revision in all_revisions if revision not in contested]
+    ambiguous = ambiguous_revisions(all_revisions)
+    certain_revisions = [revision for revision in all_revisions if revision not in ambiguous]
     template = without_label(controller.template, label_key)
     if certain_revisions and certain_revisions[0].template == template:
         return tuple(certain_revisions)
@@ -62,32 +62,32 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
                   key=lambda revision: revision.number, reverse=True)
 
 
-def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
+def ambiguous_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
     """Return the revisions that share their number but not their template with another."""
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
                    for duplicate in stored)]
 
 
-def resolved(request: Request, history: t.Sequence[Revision] | None,
-             stored: t.Sequence[Revision]) -> Request:
+def with_requested_revision(request: Request, history: t.Sequence[Revision] | None,
+                            stored: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision named by to_revision.
 
-    Raises RolloutError. history: None if it may not be read. stored: includes contested revisions.
+    Raises RolloutError. history: None if it may not be read. stored: includes ambiguous revisions.
     """
-    refusals.refuse_contested(request, [revision for revision in stored
-                                        if revision.number == request.to_revision])
+    refusals.refuse_ambiguous_revision(request, [revision for revision in stored
+                                                 if revision.number == request.to_revision])
     if history is None:
         raise refusals.unreadable_history(request)
     revision = next((revision for revision in history if revision.number == request.to_revision),
                     None)
     if revision is None:
         raise refusals.no_such_revision(request, history, history[0].number if history else 1)
-    return dataclasses.replace(request, revision=revision.template)
+    return dataclasses.replace(request, revision_template=revision.template)
 
 
-def resolved_previous(request: Request, observed: ClientDrivenObserved,
-                      history: t.Sequence[Revision] | None) -> Request:
+def with_previous_revision(request: Request, observed: ClientDrivenObserved,
+                           history: t.Sequence[Revision] | None) -> Request:
     """Return the request with the number and the template of the revision that `previous` means.
 
     Returns the request unchanged if an update in progress must be rolled back, or if nothing is
@@ -103,7 +103,8 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
     if history is None:
         raise refusals.unreadable_history(request)
     candidates = [
-        dataclasses.replace(request, to_revision=revision.number, revision=revision.template)
+        dataclasses.replace(request, to_revision=revision.number,
+                            revision_template=revision.template)
         for revision in history]
     if primary and in_progress:
         # Admission may have changed the template, but neither the name nor the deployment label.
@@ -118,10 +119,11 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         return matching_candidates[0] if matching_candidates else request
     chosen_revision = previous.requested_revision(request, controller, history)
     return (request if chosen_revision is None else dataclasses.replace(
-        request, to_revision=chosen_revision.number, revision=chosen_revision.template))
+        request, to_revision=chosen_revision.number,
+        revision_template=chosen_revision.template))
 
 
-def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
+def stored_after_write(stored: list[Json] | None, write: Write) -> list[Json] | None:
     """Return the ControllerRevisions after a write of this task; None if unknown."""
     if stored is None or write.kind != REVISION:
         return stored

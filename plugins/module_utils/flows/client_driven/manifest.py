@@ -13,7 +13,7 @@ from ...model.observed import Controller
 from ...model.request import Request
 from ...model.steps import Create, Merge
 from ...model.template import labels_of, with_label
-from ..desired import merge_write
+from ..desired import merge_patch
 from .observed import ClientDrivenObserved, expected_successor
 
 #: Maximum length of the controller's name in generateName. (A name has at most 253 characters.)
@@ -27,7 +27,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
     desired_size: the size at the end of the update.
     """
     name, label_value = expected_successor(request, primary)
-    template = with_label(observed.desired or {}, request.label_key, label_value)
+    template = with_label(observed.desired_template or {}, request.label_key, label_value)
     labels, annotations = primary.labels, primary.annotations
     selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
     if request.definition is not None:
@@ -83,7 +83,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 def write_for_dry_run(request: Request, base: Controller) -> Merge | Create:
     """Return the write whose dry run returns the desired template."""
     if request.definition is None:
-        return merge_write(request, base)
+        return merge_patch(request, base)
     spec = request.definition["spec"]
     # The selector of a ReplicaSet has no default.
     selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))

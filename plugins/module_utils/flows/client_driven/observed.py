@@ -106,7 +106,7 @@ def _possible_successor_names(request: Request, primary: Controller | None,
         yield primary.takeover["next"] if primary.takeover else None
         yield primary.partner
     yield request.next_name
-    if primary and not request.undoes and not primary.has_takeover:
+    if primary and not request.rolls_back_update and not primary.has_takeover:
         yield expected_successor(request, primary)[0]
     yield from (partner.name for partner in partners)
 

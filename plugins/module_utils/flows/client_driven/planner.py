@@ -61,9 +61,9 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
     """Return the next step, a wait, or the end of the task. Raises RolloutError."""
     primary, successor = observed.primary, observed.successor
     if primary:
-        refuse_owned(request, primary, observed.desired)
+        refuse_owned(request, primary, observed.desired_template)
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
-            if request.undoes:
+            if request.rolls_back_update:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
             # With next_name, the update itself deletes the empty primary.
             is_deleted_by_update = not primary.replicas and not successor.is_named_for(request.name)
@@ -76,9 +76,9 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
     # If two clients begin an update at once, each may create a successor.
     if observed.displaced_successors:
         return _delete(observed.displaced_successors[0])
-    if request.undoes or _needs_rollback(request, observed):
-        return _roll_back(request, observed)
-    return _forward(request, observed)
+    if request.rolls_back_update or _needs_rollback(request, observed):
+        return _plan_rollback(request, observed)
+    return _plan_forward(request, observed)
 
 
 def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> bool:
@@ -91,30 +91,30 @@ def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> 
     return decisions[0] != decisions[1]
 
 
-def _forward(request: Request, observed: ClientDrivenObserved) -> Decision:
+def _plan_forward(request: Request, observed: ClientDrivenObserved) -> Decision:
     primary, successor = observed.primary, observed.successor
     # | primary | successor | condition | step |
     # | - | - | | error: no such controller |
     if primary is None:
         if successor is None:
             raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-        return _without_primary(request, observed, successor)
+        return _decide_without_primary(request, observed, successor)
     # | yes | yes or - | the handover has begun | finish the handover |
     if handover.is_under_way(observed):
         return handover.finish(request, observed, primary)
     if successor is None:
-        return _without_successor(request, observed, primary)
-    return _with_both(request, observed, primary, successor)
+        return _decide_without_successor(request, observed, primary)
+    return _decide_with_both_controllers(request, observed, primary, successor)
 
 
-def _without_primary(request: Request, observed: ClientDrivenObserved,
-                     successor: Controller) -> Decision:
+def _decide_without_primary(request: Request, observed: ClientDrivenObserved,
+                            successor: Controller) -> Decision:
     if successor.partner == request.name and not successor.is_deleting:
         refusals.refuse_another_request(request, observed, successor)
         # | - | yes | update in progress, no `next_name` | recreate the primary for the handover |
         if request.next_name is None:
-            desired = size.final_size(request, observed, successor)
-            return handover.recreate(request, successor, desired)
+            desired_size = size.final_size(request, observed, successor)
+            return handover.recreate(request, successor, desired_size)
         # | - | yes | update in progress, `next_name` | scale up the successor, end the update |
         return _finish_successor(request, observed, successor)
     # | - | yes | no update in progress, `next_name`, desired template | done: already updated |
@@ -130,8 +130,8 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
     raise NoSuchController(f"there is no such {request.kind}", where=request.where)
 
 
-def _without_successor(request: Request, observed: ClientDrivenObserved,
-                       primary: Controller) -> Decision:
+def _decide_without_successor(request: Request, observed: ClientDrivenObserved,
+                              primary: Controller) -> Decision:
     # | yes | - | the primary has the desired template | scale up, remove stale annotations; done |
     # The size and the annotations may be left over from an update whose successor was deleted.
     if evidence.match(request, observed).is_result:
@@ -143,8 +143,8 @@ def _without_successor(request: Request, observed: ClientDrivenObserved,
     return _begin(request, observed, primary)
 
 
-def _with_both(request: Request, observed: ClientDrivenObserved, primary: Controller,
-               successor: Controller) -> Decision:
+def _decide_with_both_controllers(request: Request, observed: ClientDrivenObserved,
+                                  primary: Controller, successor: Controller) -> Decision:
     # | yes | yes | owner, annotations or selector mismatch | error: not this update's successor |
     refusals.refuse_mismatch(request, primary, successor)
     # | yes | yes | the successor is being deleted | wait |
@@ -153,32 +153,34 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     # | yes | yes | the successor has another template | error: another update is in progress |
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
-    desired = size.final_size(request, observed, primary, successor)
-    target = max(pause_at(request, desired), successor.replicas)
-    # Keep the annotation of a pause only if the pause is at the target number of pods.
-    paused = primary.paused if primary.paused == target else None
+    desired_size = size.final_size(request, observed, primary, successor)
+    growing_target = max(new_pods_at_pause(request, desired_size), successor.replicas)
+    # Keep the annotation of a pause only if the pause is at this number of new pods.
+    paused_at = primary.new_pods_at_pause if primary.new_pods_at_pause == growing_target else None
     # | yes | yes | annotations are missing or outdated | annotate the primary, then the successor |
-    if step := _annotate(observed, primary, successor, desired, is_forward=True, paused=paused):
+    if step := _annotate(observed, primary, successor, desired_size, is_forward=True,
+                         paused_at=paused_at):
         return step
     # | yes | yes | a controller has not reached its size | scale a controller, or wait |
-    shrinking_target = desired if request.keeps_old else desired - target
-    if decision := _scale(request, observed, growing=successor, shrinking=primary, desired=desired,
-                          target=target, shrinking_target=shrinking_target):
+    shrinking_target = desired_size if request.keeps_old else desired_size - growing_target
+    if decision := _scale(request, observed, growing=successor, shrinking=primary,
+                          desired_size=desired_size, growing_target=growing_target,
+                          shrinking_target=shrinking_target):
         return decision
     # | yes | yes | `pause_at` is reached | annotate the primary as paused; done |
-    if request.pause_at and desired:
-        return _pause(primary, successor, target, desired)
+    if request.pause_at and desired_size:
+        return _pause(primary, successor, growing_target, desired_size)
     # | yes (0 pods) | yes (all available) | the history is outdated | store or delete a revision |
     if step := history.history_step(request, observed, primary, successor):
         return step
     # | yes (0 pods) | yes (all available) | no `next_name` | begin the handover |
     if request.next_name is None:
-        return handover.rename(request, primary, successor, desired)
+        return handover.rename(request, primary, successor, desired_size)
     # | yes (0 pods) | yes (all available) | `next_name` | delete the primary |
     return _delete(primary)
 
 
-def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
+def _plan_rollback(request: Request, observed: ClientDrivenObserved) -> Decision:
     primary, successor = observed.primary, observed.successor
     if primary is None:
         why, command = "", ""
@@ -199,27 +201,28 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     refusals.refuse_mismatch(request, primary, successor)
     if successor.is_deleting:
         return wait_for_deletion(successor)
-    desired = size.final_size(request, observed, primary, successor)
-    return (_annotate(observed, primary, successor, desired, is_forward=False, paused=None)
-            or _scale(request, observed, growing=primary, shrinking=successor, desired=desired,
-                      target=desired, shrinking_target=0)
+    desired_size = size.final_size(request, observed, primary, successor)
+    return (_annotate(observed, primary, successor, desired_size, is_forward=False, paused_at=None)
+            or _scale(request, observed, growing=primary, shrinking=successor,
+                      desired_size=desired_size, growing_target=desired_size, shrinking_target=0)
             or _delete(successor))
 
 
-def pause_at(request: Request, desired: int) -> int:
-    """Return the number of new pods at which the task ends."""
+def new_pods_at_pause(request: Request, desired_size: int) -> int:
+    """Return the number of new pods at which the task pauses the update, or the desired size."""
     if request.pause_at is None:
-        return desired
-    return min(desired, request.pause_at.resolve(desired, round_up=True))
+        return desired_size
+    return min(desired_size, request.pause_at.resolve(desired_size, round_up=True))
 
 
-def _pause(primary: Controller, successor: Controller, target: int, desired: int) -> Decision:
-    if primary.paused != target:
+def _pause(primary: Controller, successor: Controller, paused_at: int,
+           desired_size: int) -> Decision:
+    if primary.new_pods_at_pause != paused_at:
         return Step(Action.ANNOTATE, primary.name,
-                    patch(primary, *annotate(primary, {PAUSED: str(target)})),
-                    after=f"paused at {target} of {desired}", ends_task=True)
+                    patch(primary, *annotate(primary, {PAUSED: str(paused_at)})),
+                    after=f"paused at {paused_at} of {desired_size}", ends_task=True)
     return Done(f"{primary.name} is already paused: {successor.name} has {successor.available} of "
-                f"{desired} replicas")
+                f"{desired_size} replicas")
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
@@ -228,13 +231,14 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     name, label = expected_successor(request, primary)
     refusals.refuse_label_in_use(request, primary)
     if request.next_name is None:
-        template = with_label(observed.desired or {}, request.label_key, label)
+        template = with_label(observed.desired_template or {}, request.label_key, label)
         refusals.refuse_selector_mismatch(request, primary, template, name)
     # If another client deleted a successor, the primary may already be scaled down.
-    desired = max(primary.replicas, size.final_size(request, observed, primary))
-    manifest = successor_manifest(request, observed, primary, desired)
-    refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
-    annotations = {PARTNER: name, DESIRED: "0", ORIGINAL: str(desired)}
+    desired_size = max(primary.replicas, size.final_size(request, observed, primary))
+    manifest = successor_manifest(request, observed, primary, desired_size)
+    refusals.refuse_too_large_annotations(request, primary, Controller.from_api(manifest),
+                                          desired_size)
+    annotations = {PARTNER: name, DESIRED: "0", ORIGINAL: str(desired_size)}
     is_annotated = all(primary.annotations.get(key) == value for key, value in annotations.items())
     if primary.partner_uid or not is_annotated:
         changes = {**annotations, PARTNER_UID: None}
@@ -244,7 +248,7 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
 
 
 def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Controller,
-              desired: int, *, is_forward: bool, paused: int | None) -> Step | None:
+              desired_size: int, *, is_forward: bool, paused_at: int | None) -> Step | None:
     """Return the step that annotates a controller with the direction and the sizes, or None.
 
     The primary comes first, so the successor never has a newer direction. Later writes test the
@@ -253,11 +257,11 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     outcome = "updating" if is_forward else "rolling back"
     growing = successor if is_forward else primary
     for controller, partner in ((primary, successor), (successor, primary)):
-        goal = desired if controller is growing else 0
+        goal = desired_size if controller is growing else 0
         annotations = {PARTNER: partner.name, PARTNER_UID: partner.uid,
-                       DESIRED: str(goal), ORIGINAL: str(desired), PAUSED: None}
-        if controller is primary and paused is not None:
-            annotations[PAUSED] = str(paused)
+                       DESIRED: str(goal), ORIGINAL: str(desired_size), PAUSED: None}
+        if controller is primary and paused_at is not None:
+            annotations[PAUSED] = str(paused_at)
         if controller is primary and primary.partner_uid != successor.uid:
             annotations[SUCCESSOR_HASH] = handover.stored_template_hash(successor.template)
         changes = {key: value for key, value in annotations.items()
@@ -268,47 +272,49 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
                                                        **_request_field(successor))
             return Step(Action.ANNOTATE, controller.name,
                         patch(controller, *annotate(controller, changes)),
-                        before=controller.desired, after=f"{outcome}, {goal} desired")
+                        before=controller.desired_replicas, after=f"{outcome}, {goal} desired")
     return None
 
 
 def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Controller,
-           shrinking: Controller, desired: int, target: int,
+           shrinking: Controller, desired_size: int, growing_target: int,
            shrinking_target: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have the final sizes.
 
-    target: the final size of `growing`. shrinking_target: the final size of `shrinking`. With
+    growing_target, shrinking_target: the final sizes of `growing` and `shrinking`. With
     pod_replacement_policy=TerminationComplete, terminating pods count as existing (KEP-5882).
     """
-    surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
-    budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
+    surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired_size)
+    budgets.refuse_blocking_budgets(request, observed.budgets, desired_size, surge, unavailable)
     pending_deletions = _pending_deletions(request, growing)
 
     def allowed_size(terminating: int) -> int:
         other_pods = shrinking.max_pods + pending_deletions + terminating
-        return min(target, max_grown_size(desired=desired, surge=surge, shrinking_pods=other_pods))
+        return min(growing_target, max_grown_size(desired=desired_size, surge=surge,
+                                                  shrinking_pods=other_pods))
 
-    if growing.replicas > desired:
-        return scale(growing, desired)
+    if growing.replicas > desired_size:
+        return scale(growing, desired_size)
     if shrinking.is_observed and growing.replicas < (
             grown_size := allowed_size(observed.terminating.count)):
         return scale(growing, grown_size)
     if growing.is_observed:
         shrunk_size = min_shrunk_size(
-            desired=desired, unavailable=unavailable, shrinking=shrinking.replicas,
+            desired=desired_size, unavailable=unavailable, shrinking=shrinking.replicas,
             growing_available=min(growing.available, growing.replicas))
         shrunk_size = max(shrunk_size, shrinking_target)
         if shrunk_size < shrinking.replicas:
             return scale(shrinking, shrunk_size)
-    has_final_sizes = (growing.is_settled and growing.replicas == target
+    has_final_sizes = (growing.is_settled and growing.replicas == growing_target
                        and shrinking.has_at_most(shrinking_target))
     if has_final_sizes and not observed.terminating.count:
         return None
-    sizes = (f"{growing.name} {growing.available}/{target} available, "
+    sizes = (f"{growing.name} {growing.available}/{growing_target} available, "
              f"{shrinking.name} {shrinking.current}")
     waits_only_for_terminating = has_final_sizes or (
         shrinking.is_observed and growing.replicas < allowed_size(0))
-    return handover.wait(sizes, observed) if waits_only_for_terminating else Wait(sizes)
+    return (handover.wait_with_terminating(sizes, observed) if waits_only_for_terminating
+            else Wait(sizes))
 
 
 def _pending_deletions(request: Request, controller: Controller) -> int:
@@ -323,16 +329,18 @@ def _pending_deletions(request: Request, controller: Controller) -> int:
 
 
 def _grow_without_partner(request: Request, observed: ClientDrivenObserved,
-                          controller: Controller, desired: int, action: Action) -> Decision | None:
+                          controller: Controller, desired_size: int,
+                          action: Action) -> Decision | None:
     """Return the step that scales up a controller, or a wait; None at the desired size."""
-    surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
+    surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired_size)
     terminating = _pending_deletions(request, controller) + observed.terminating.count
-    if controller.replicas < (
-            grown_size := max_grown_size(desired=desired, surge=surge, shrinking_pods=terminating)):
+    grown_size = max_grown_size(desired=desired_size, surge=surge, shrinking_pods=terminating)
+    if controller.replicas < grown_size:
         return scale(controller, grown_size, action)
-    if controller.replicas >= desired:
+    if controller.replicas >= desired_size:
         return None
-    return handover.wait(f"{controller.name} {controller.available}/{desired} available", observed)
+    return handover.wait_with_terminating(
+        f"{controller.name} {controller.available}/{desired_size} available", observed)
 
 
 def _delete(controller: Controller) -> Step:
@@ -344,8 +352,8 @@ def _delete(controller: Controller) -> Step:
 def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
     """Return the next step of an update with next_name, after the deletion of the primary."""
-    desired = size.final_size(request, observed, successor)
-    if decision := _grow_without_partner(request, observed, successor, desired, Action.SCALE):
+    desired_size = size.final_size(request, observed, successor)
+    if decision := _grow_without_partner(request, observed, successor, desired_size, Action.SCALE):
         return decision
     if not successor.is_settled:
         return Wait(f"{successor.name} {successor.available}/{successor.replicas} available")
@@ -363,8 +371,8 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
     """
     if not primary.is_updating:
         return None
-    desired = size.final_size(request, observed, primary)
-    if decision := _grow_without_partner(request, observed, primary, desired, Action.RESTORE):
+    desired_size = size.final_size(request, observed, primary)
+    if decision := _grow_without_partner(request, observed, primary, desired_size, Action.RESTORE):
         return decision
     if not primary.is_settled:
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
@@ -389,12 +397,13 @@ def _remove_annotations(controller: Controller, record: str | None, after: str,
     if record is not None:
         changes[LAST_ROLLOUT] = record
     return Step(Action.ANNOTATE, controller.name, patch(controller, *annotate(controller, changes)),
-                before=f"{controller.desired} desired", after=after, ends_task=ends_task,
+                before=f"{controller.desired_replicas} desired", after=after, ends_task=ends_task,
                 completes_update=True)
 
 
 def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:
     """Return whether a task with to_revision must first roll back another update."""
     primary, successor = observed.primary, observed.successor
-    return bool(request.revision and primary and successor and not handover.is_under_way(observed)
+    return bool(request.revision_template and primary and successor
+                and not handover.is_under_way(observed)
                 and not evidence.match(request, observed).is_result)

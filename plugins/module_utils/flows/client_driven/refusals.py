@@ -40,8 +40,8 @@ def refuse_deleting_or_closed(request: Request, primary: Controller,
             and not (successor and successor.takeover)):
         proven_successor = (
             successor if successor and not mismatch(request, primary, successor) else None)
-        deletion = ([f"{request.kubectl} delete {request.kind.short} {proven_successor.name} "
-                     "--cascade=orphan"] if proven_successor else [])
+        deletion = ([f"{request.kubectl} delete {request.kind.kubectl_name} "
+                     f"{proven_successor.name} --cascade=orphan"] if proven_successor else [])
         migration = ["if its migration has begun, finish it first:",
                      request.command(State.MIGRATED), "if not:"]
         may_be_migrating = primary.kind.may_be_migrated and not proven_successor
@@ -52,7 +52,7 @@ def refuse_deleting_or_closed(request: Request, primary: Controller,
             next_command=(*(migration if may_be_migrating else ()), *deletion,
                           "when its status counts all pods, remove priorityClassName from the "
                           "template:",
-                          f"{request.kubectl} edit {request.kind.short} {primary.name}"))
+                          f"{request.kubectl} edit {request.kind.kubectl_name} {primary.name}"))
 
 
 def refuse_selector_mismatch(request: Request, primary: Controller, template: Json,
@@ -85,19 +85,20 @@ def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                                         f"{successor.name}")
 
 
-def refuse_without_room(request: Request, primary: Controller, successor: Controller,
-                        desired: int) -> None:
+def refuse_too_large_annotations(request: Request, primary: Controller, successor: Controller,
+                                 desired_size: int) -> None:
     """Refuse a primary without room for the annotations of the handover.
 
     The API server would reject them later, when a rollback is no longer possible.
     """
-    takeover = handover.takeover_annotation(request, successor, desired, primary.images)
+    takeover = handover.takeover_annotation(request, successor, desired_size, primary.images)
     # A stand-in for the unknown uid. Only PARTNER and TAKEOVER may be longer.
     uid = "x" * 36
     annotations = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
                    TAKEOVER: identity.canonical(takeover) + uid}
     for controller in (primary, successor):
-        refusals.refuse_without_room(request, primary, {**controller.annotations, **annotations})
+        refusals.refuse_too_large_annotations(request, primary,
+                                              {**controller.annotations, **annotations})
 
 
 def refuse_label_in_use(request: Request, primary: Controller) -> None:
@@ -137,7 +138,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
     reason = mismatch(request, primary, successor)
     if not reason:
         return
-    get_command = f"{request.kubectl} get {request.kind.short}"
+    get_command = f"{request.kubectl} get {request.kind.kubectl_name}"
     advice: tuple[str, ...] = (
         "inspect it:", f"{get_command} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
@@ -148,8 +149,8 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
                   "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
                   "if not, remove the annotations that name it:",
-                  f"{request.kubectl} annotate {request.kind.short} {primary.name} {PARTNER}- "
-                  f"{PARTNER_UID}- {TAKEOVER}-")
+                  f"{request.kubectl} annotate {request.kind.kubectl_name} {primary.name} "
+                  f"{PARTNER}- {PARTNER_UID}- {TAKEOVER}-")
     raise RolloutError(
         f"{successor.name} already exists and does not belong to this update ({reason}); it has "
         f"{successor.replicas} replicas of {image_names(successor.images)}",
@@ -167,7 +168,8 @@ def another_update(request: Request, successor: Controller,
                             next_command=finish_command(request, successor))
     commands = resume_and_rollback(
         dataclasses.replace(request, next_name=_next_name(request, successor)),
-        is_paused=primary.paused is not None, is_rolling_back=bool(primary.desired))
+        is_paused=primary.new_pods_at_pause is not None,
+        is_rolling_back=bool(primary.desired_replicas))
     return RolloutError(f"{message} or roll it back first", where=request.where,
                         next_command=list_alternatives(*commands))
 

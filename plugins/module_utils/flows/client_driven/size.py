@@ -30,11 +30,12 @@ def final_size(request: Request, observed: Observed, *controllers: Controller) -
             f"records {number}, and the controllers now request {replicas} pods",
             where=request.where,
             next_command=(f"if {number} is right:",
-                          f"{request.kubectl} scale {request.kind.short} {controllers[0].name} "
+                          f"{request.kubectl} scale {request.kind.kubectl_name} "
+                          f"{controllers[0].name} "
                           f"--replicas={controllers[0].replicas + number - replicas}",
                           "if not:",
-                          f"{request.kubectl} annotate {request.kind.short} {controller.name} "
-                          f"{ORIGINAL}- {DESIRED}-",
+                          f"{request.kubectl} annotate {request.kind.kubectl_name} "
+                          f"{controller.name} {ORIGINAL}- {DESIRED}-",
                           "then run the same task again"))
     return size
 
@@ -52,8 +53,9 @@ def final_size_or_none(request: Request, observed: Observed,
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return the original sizes or, without any, the desired sizes except 0."""
-    original_sizes = [(controller, controller.original) for controller in controllers
-                      if controller.original is not None]
-    return original_sizes or [(controller, controller.desired) for controller in controllers
-                              if controller.desired]
+    """Return the recorded original sizes or, if there are none, the desired sizes except 0."""
+    original_sizes = [(controller, controller.original_replicas) for controller in controllers
+                      if controller.original_replicas is not None]
+    return original_sizes or [
+        (controller, controller.desired_replicas) for controller in controllers
+        if controller.desired_replicas]

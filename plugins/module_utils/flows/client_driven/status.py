@@ -20,8 +20,8 @@ def phase_of(primary: Controller | None,
     if primary and primary.has_takeover:
         return "taking_over", "forward"
     if primary and (primary.is_updating or (successor and successor.partner == primary.name)):
-        return ("progressing" if primary.paused is None else "paused",
-                "back" if primary.desired else "forward")
+        return ("progressing" if primary.new_pods_at_pause is None else "paused",
+                "back" if primary.desired_replicas else "forward")
     if primary is None and successor and successor.is_updating:
         return "progressing", "forward"
     return "complete", None
@@ -30,10 +30,10 @@ def phase_of(primary: Controller | None,
 def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
     """Return a status with only the fields about pods."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
-    last_with_pods = next(
-        (controller for controller in reversed(controllers) if controller.desired), None)
+    last_with_desired_pods = next(
+        (controller for controller in reversed(controllers) if controller.desired_replicas), None)
     growing = (primary if handover.is_under_way(observed)
-               else last_with_pods or primary or successor)
+               else last_with_desired_pods or primary or successor)
     return RolloutStatus(
         survivor=None, old=Side.of(primary) if primary else None,
         new=Side.of(successor) if successor else None, growing=growing,
@@ -47,6 +47,6 @@ def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
 def goal_of(request: Request, observed: ClientDrivenObserved) -> int:
     """Return the size at the end of the update."""
     controllers = observed.controllers
-    is_recorded = any(controller.original is not None for controller in controllers)
+    is_recorded = any(controller.original_replicas is not None for controller in controllers)
     goal = size.final_size_or_none(request, observed, *controllers) if is_recorded else None
     return controllers[0].replicas if goal is None else goal

@@ -19,42 +19,42 @@ from ..flow import Cluster, Holder, Memory, RolloutStatus, Rule, Side
 from ..server_driven import recorded
 from ..server_driven.flow import ServerDrivenFlow
 from ..server_driven.planner import with_template_of_revision
-from .observed import RevisionsObserved
-from .planner import RevisionsT
+from .observed import RevisionDrivenObserved
+from .planner import RevisionDrivenT
 
 HISTORY_RULE: Rule = ("apps", "controllerrevisions", ("list",))
 
 
 @dataclasses.dataclass
-class RevisionsCaches:
-    """The observations of earlier turns of a run."""
+class RevisionDrivenCaches:
+    """Data from earlier turns of a run."""
 
     #: The settings to restore at the end of the update, computed before the run has the Lease.
     #: Later, only an annotation with the same settings is trusted.
-    settings: Json | None = None
+    baseline_settings: Json | None = None
 
 
-class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
+class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
     """The flow of one StatefulSet or DaemonSet."""
 
-    caches_type: type[RevisionsCaches] = RevisionsCaches
+    caches_type: type[RevisionDrivenCaches] = RevisionDrivenCaches
     takes_part_in_migrations = False
     quota_names = ()
 
     # Defined by each kind
 
     def observation_of(self, primary: Controller | None,
-                       revisions: t.Iterable[Json] = ()) -> RevisionsT:
+                       revisions: t.Iterable[Json] = ()) -> RevisionDrivenT:
         """Return the observation of a controller with its own ControllerRevisions."""
         raise NotImplementedError
 
-    def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
-                      memory: Memory) -> bool:
+    def needs_history(self, request: Request, observed: RevisionDrivenT,
+                      desired_template: Json | None, memory: Memory) -> bool:
         """Return whether the next decision depends on the ControllerRevisions."""
         raise NotImplementedError
 
-    def with_pods(self, request: Request, observed: RevisionsT, cluster: Cluster,
-                  memory: Memory) -> RevisionsT:
+    def with_pods(self, request: Request, observed: RevisionDrivenT, cluster: Cluster,
+                  memory: Memory) -> RevisionDrivenT:
         """Return the observation, with pods if the next decision depends on them.
 
         Raises RolloutError.
@@ -79,10 +79,10 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         memory.keeps_history = False
 
     def find(self, request: Request, cluster: Cluster,
-             revisions: t.Sequence[Json] | None = None) -> RevisionsT:
+             revisions: t.Sequence[Json] | None = None) -> RevisionDrivenT:
         return self.observation_of(cluster.controllers().get(request.name), revisions or ())
 
-    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+    def resolve_revision(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         primary = self.find(request, cluster).primary if request.is_unresolved else None
         if primary is None:
             return request
@@ -91,19 +91,19 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             raise refusals.unreadable_history(request)
         observed = _with_stored_direction(self.observation_of(primary, revisions), cluster)
         if request.rolls_back_to_previous and not (observed.record or observed.in_progress):
-            # Without a record, only the pods can show an update in progress.
+            # Without a record, only stuck pods can show that an update is unfinished.
             observed = self.with_pods(request, observed, cluster, memory)
         return with_template_of_revision(request, observed, primary)
 
-    def with_details(self, request: Request, observed: RevisionsT, desired: Json | None,
-                     cluster: Cluster,
-                     memory: Memory) -> RevisionsT:
+    def with_details(self, request: Request, observed: RevisionDrivenT,
+                     desired_template: Json | None, cluster: Cluster,
+                     memory: Memory) -> RevisionDrivenT:
         primary = observed.primary
         if primary is None:
             return observed
-        is_required = HISTORY_RULE in self.needs(request)
+        is_required = HISTORY_RULE in self.required_permissions(request)
         may_read = memory.keeps_history or is_required
-        if may_read and self.needs_history(request, observed, desired, memory):
+        if may_read and self.needs_history(request, observed, desired_template, memory):
             revisions = self._revisions(primary, cluster, memory)
             if revisions is None and is_required:
                 raise refusals.unreadable_history(request)
@@ -112,8 +112,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         caches = memory.caches(self.caches_type)
         if not memory.has_begun:
             record = observed.record if observed.in_progress else None
-            caches.settings = recorded.baseline_settings(request, primary, record)
-        observed = observed.with_observed_settings(caches.settings)
+            caches.baseline_settings = recorded.baseline_settings(request, primary, record)
+        observed = observed.with_observed_original_settings(caches.baseline_settings)
         return self.with_pods(request, observed, cluster, memory)
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
@@ -122,7 +122,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions
 
-    def status_of_pods(self, observed: RevisionsT, direction: str | None) -> RolloutStatus:
+    def status_of_pods(self, observed: RevisionDrivenT, direction: str | None) -> RolloutStatus:
         primary = observed.primary
         if primary is None:
             return RolloutStatus(None)
@@ -132,14 +132,15 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             new_labels[object_meta.POD_REVISION] = _label_of_new_pods(observed, direction)
         return RolloutStatus(primary, old=old, new=new, growing=primary,
                              holders=(Holder(primary, new_labels),),
-                             progress=_progress(primary))
+                             progress=_progress_number(primary))
 
 
-def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
+def _with_stored_direction(observed: RevisionDrivenT, cluster: Cluster) -> RevisionDrivenT:
     """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    An annotation of a rollback is believed only with evidence, such as a time in managedFields.
-    Before 1.25, this time is not updated, so the annotation is believed.
+    Since 1.25, find() believes an annotation that says "rolling back" only if other evidence, such
+    as a time in managedFields, confirms it. Before 1.25, the API server does not update this time,
+    so the annotation is believed without evidence.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
     if (record is None or stored_record is None or not stored_record.is_rolling_back
@@ -151,12 +152,12 @@ def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT
         record, outcome=stored_record.outcome, previous_name=stored_record.previous_name))
 
 
-def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
+def readiness_warnings(observed: RevisionDrivenObserved) -> t.Iterator[str]:
     """Yield the warning about pods without a readiness probe."""
     primary = observed.primary
     if primary is None or primary.replicas <= 1:
         return
-    spec = mapping(observed.desired or primary.template, "spec")
+    spec = mapping(observed.desired_template or primary.template, "spec")
     has_probe = any(container.get("readinessProbe") or container.get("startupProbe")
                     for container in objects(spec, "containers"))
     if not has_probe and not objects(spec, "readinessGates"):
@@ -165,30 +166,31 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
                "yet. Add a readinessProbe, or set min_ready_seconds")
 
 
-def _progress(primary: RevisionDriven) -> int:
+def _progress_number(primary: RevisionDriven) -> int:
+    """Return a number that increases with each replaced pod (see RolloutStatus)."""
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
 
-def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
+def _label_of_new_pods(observed: RevisionDrivenObserved, direction: str) -> str:
     """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    If their ControllerRevision is deleted, return its name, which only a StatefulSet uses as label.
+    If their ControllerRevision is deleted, return its name: a StatefulSet uses the name as label.
     """
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")
-                or observed.present_name)
+                or observed.present_revision_name)
     undone_name = observed.rollout.previous_name if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
                  if revision.name == undone_name), undone_name)
 
 
-def _sides(observed: RevisionsObserved, primary: RevisionDriven,
+def _sides(observed: RevisionDrivenObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    During a rollback, the pods with the restored template are the old ones. The status does not
-    show which pods are unavailable: they are assumed to be new.
+    During a rollback, the pods with the restored template are the old pods. The status does not
+    show which pods are unavailable, so new pods are assumed to be unavailable first.
     """
     if direction is None:
         return Side.of(primary), None
@@ -204,5 +206,5 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
                 Side(undone_name, primary.uid, remaining_count, new_available,
                      observed.images_before))
     return (Side(primary.name, primary.uid, remaining_count, old_available, observed.images_before),
-            Side(observed.present_name or primary.name, primary.uid, updated_count, new_available,
-                 primary.images))
+            Side(observed.present_revision_name or primary.name, primary.uid, updated_count,
+                 new_available, primary.images))

@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The observation of a StatefulSet or DaemonSet: its history, and the record of its update. No I/O.
-"""
+"""Observe what StatefulSets and DaemonSets have in common: history and record. No I/O."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ from ...model.template import labels_of, without_label
 from ..server_driven import recorded
 from ..server_driven.observed import ServerDrivenObserved
 
-RevisionsT = t.TypeVar("RevisionsT", bound="RevisionsObserved")
+RevisionDrivenT = t.TypeVar("RevisionDrivenT", bound="RevisionDrivenObserved")
 
 
 @dataclasses.dataclass(frozen=True)
-class RevisionsObserved(ServerDrivenObserved):
+class RevisionDrivenObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether this run has itself seen the controller with the recorded original settings.
-    has_observed_settings: bool = False
+    #: Whether this run observed the recorded original settings before it had the Lease.
+    has_observed_original_settings: bool = False
 
     @property
     def present_revision(self) -> Revision | None:
@@ -36,17 +35,17 @@ class RevisionsObserved(ServerDrivenObserved):
         raise NotImplementedError
 
     @property
-    def would_increase_max_unavailable(self) -> bool:
+    def would_restoring_raise_max_unavailable(self) -> bool:
         """Whether restoring the recorded settings would raise maxUnavailable."""
         raise NotImplementedError
 
     @property
-    def present_name(self) -> str:
+    def present_revision_name(self) -> str:
         """The name of `present_revision`, or ""."""
         return self.present_revision.name if self.present_revision else ""
 
     @property
-    def current_revision_number(self) -> int | None:
+    def present_revision_number(self) -> int | None:
         return self.present_revision.number if self.present_revision else None
 
     @property
@@ -55,7 +54,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return [revision for revision in self.history if revision is not self.present_revision]
 
     @property
-    def newest_other(self) -> Revision | None:
+    def newest_other_revision(self) -> Revision | None:
         return next(iter(self.other_revisions), None)
 
     @property
@@ -65,9 +64,9 @@ class RevisionsObserved(ServerDrivenObserved):
                      and revision.name == self.record.previous_name), None)
 
     @property
-    def former_numbers(self) -> t.Collection[int]:
-        # A rollback gives the restored ControllerRevision a new number. The record has the earlier
-        # number only if the user has named it (to_revision).
+    def former_revision_numbers(self) -> t.Collection[int]:
+        # The controller manager gives a restored ControllerRevision a new number. The record has
+        # the earlier number only if the user has named it (to_revision).
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
             return ()
@@ -84,30 +83,30 @@ class RevisionsObserved(ServerDrivenObserved):
         return [Revision(number or 0, without_label(primary.template, primary.kind.server_label))]
 
     @property
-    def is_all_new(self) -> bool:
+    def are_all_pods_new(self) -> bool:
         primary = self.primary
         return bool(primary and primary.is_settled and primary.updated == primary.replicas
-                    and not self.is_rolling)
+                    and not self.does_status_show_update)
 
     @property
-    def is_proven(self) -> bool:
+    def is_record_confirmed(self) -> bool:
         primary, record = self.primary, self.record
         if primary is None or record is None:
             return False
         has_update_settings = any(are_equal(primary.settings[field], value)
                                   and value != record.original[field]
                                   for field, value in record.overrides.items())
-        return has_update_settings or not self.is_all_new
+        return has_update_settings or not self.are_all_pods_new
 
     @property
     def rollout(self) -> Rollout | None:
         """The record of the update in progress, or None if nothing confirms it.
 
-        A recorded pause needs no confirmation: sometimes nothing else shows it, and a forged pause
-        blocks no update and no rollback.
+        A recorded pause needs no confirmation: sometimes only the record shows the pause, and a
+        forged pause blocks no update and no rollback.
         """
-        return self.record if self.is_proven or (self.record
-                                                 and self.record.paused is not None) else None
+        has_recorded_pause = self.record is not None and self.record.paused is not None
+        return self.record if self.is_record_confirmed or has_recorded_pause else None
 
     @property
     def is_irreversible(self) -> bool:
@@ -117,22 +116,28 @@ class RevisionsObserved(ServerDrivenObserved):
     def is_template_restored(self) -> bool:
         return bool(self.record and self.record.previous_name
                     and self.primary and self.primary.is_observed
-                    and self.present_name == self.record.previous_name)
+                    and self.present_revision_name == self.record.previous_name)
 
     @property
     def has_outdated_pods(self) -> bool:
         return self.primary is not None and self.primary.updated < self.primary.current
 
-    def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the stored original settings, if they equal `settings`."""
+    def with_observed_original_settings(self: RevisionDrivenT, baseline_settings: Json | None,
+                                        ) -> RevisionDrivenT:
+        """Return the observation; with the original settings of the annotation if they are proven.
+
+        baseline_settings: the settings to restore, as observed by this run. If the annotation has
+        the same settings, they are proven.
+        """
         stored_record = self.primary.rollout if self.primary else None
-        if not (self.record and stored_record and settings) or any(
-                settings.get(field) != value for field, value in stored_record.original.items()):
+        if not (self.record and stored_record and baseline_settings) or any(
+                baseline_settings.get(field) != value
+                for field, value in stored_record.original.items()):
             return self
         return dataclasses.replace(self,
                                    record=dataclasses.replace(self.record,
                                                               original=stored_record.original),
-                                   has_observed_settings=True)
+                                   has_observed_original_settings=True)
 
 
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:

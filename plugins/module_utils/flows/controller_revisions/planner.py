@@ -4,7 +4,7 @@
 
 """The rows of the state table that StatefulSets and DaemonSets have in common. No I/O.
 
-The words of the rows are explained in server_driven/planner.py.
+The terms of the table rows are defined in server_driven/planner.py.
 """
 
 from __future__ import annotations
@@ -21,43 +21,44 @@ from ..provenance import Match
 from ..server_driven import recorded
 from ..server_driven.planner import Planner
 from ..server_driven.rules import Settings
-from .observed import RevisionsObserved
+from .observed import RevisionDrivenObserved
 
-RevisionsT = t.TypeVar("RevisionsT", bound=RevisionsObserved)
+RevisionDrivenT = t.TypeVar("RevisionDrivenT", bound=RevisionDrivenObserved)
 
 
-class RevisionsSettings(Settings[RevisionsT]):
+class RevisionDrivenSettings(Settings[RevisionDrivenT]):
     """The settings of a StatefulSet or DaemonSet, such as updateStrategy."""
 
     primary: RevisionDriven
 
-    def strategy_of_update(self, *, has_desired_template: bool) -> Json:
+    def strategy_during_update(self, *, is_desired_template_set: bool) -> Json:
         """Return the updateStrategy to set during the update.
 
-        has_desired_template: whether the controller already has the desired template.
+        is_desired_template_set: whether the controller already has the desired template.
         Raises RolloutError if no pod may be replaced.
         """
         raise NotImplementedError
 
-    def of_update(self, desired: Json | None = None) -> Json:
-        has_desired_template = desired is None or provenance.match(
-            self.request, self.primary.template, desired) is Match.EXACT
-        strategy = self.strategy_of_update(has_desired_template=has_desired_template)
+    def settings_during_update(self, desired_template: Json | None = None) -> Json:
+        is_desired_template_set = desired_template is None or provenance.match(
+            self.request, self.primary.template, desired_template) is Match.EXACT
+        strategy = self.strategy_during_update(is_desired_template_set=is_desired_template_set)
         return recorded.with_nonzero_history_limit({**self.baseline, "updateStrategy": strategy})
 
     @property
     def warning_at_end(self) -> str:
         primary, observed = self.primary, self.observed
-        if observed.has_observed_settings or not observed.would_increase_max_unavailable:
+        if (observed.has_observed_original_settings
+                or not observed.would_restoring_raise_max_unavailable):
             return ""
         # The annotation alone, which any client can write, does not raise maxUnavailable.
         return (
-            f"maxUnavailable of the {primary.kind} {primary.name} is left at "
-            f"{primary.rolling_update.get('maxUnavailable')}: only an annotation says that it was "
-            f"more before the update")
+            f"maxUnavailable of the {primary.kind} {primary.name} stays at "
+            f"{primary.rolling_update.get('maxUnavailable')}. It may have been higher before the "
+            "update, but the only evidence is an annotation, so it is not restored")
 
 
-class RevisionsPlanner(Planner[RevisionsT]):
+class RevisionDrivenPlanner(Planner[RevisionDrivenT]):
     """The state table of a StatefulSet or DaemonSet."""
 
     primary: RevisionDriven
@@ -73,29 +74,30 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     @property
     def does_server_replace_pods(self) -> bool:
-        return (self.primary.is_replaced_by_server and not self.observed.is_stuck
-                and self.primary.settings == self.settings.of_update())
+        return (self.primary.replaces_pods_automatically and not self.observed.has_stuck_pods
+                and self.primary.settings == self.settings.settings_during_update())
 
-    def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
+    def decide_if_template_differs(self, desired_template: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
         # | record | condition | step |
         # | any | another template is requested, but observedGeneration is outdated | wait |
         if self.is_status_outdated:
-            return self.progress()
+            return self.wait_for_progress()
         # | updating | another client reverted the requested update | wait, then **update** |
-        # The wait ends when the server has replaced the pods of the reverted update.
+        # The wait ends when the server has replaced the reverted update's pods.
         is_same_request = record.request == self.request.fingerprint
         if not record.is_rolling_back and observed.is_template_restored and is_same_request:
-            return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
+            return (self.wait_for_progress() if observed.does_status_show_update
+                    else self.begin(desired_template, Rollout.UPDATING))
         # | rolling back | another template is requested, all pods are rolled back | **update** |
         if record.is_rolling_back and primary.updated >= primary.replicas == primary.current:
-            return self.begin(desired, Rollout.UPDATING)
-        return super().decide_on_other_update(desired, record)
+            return self.begin(desired_template, Rollout.UPDATING)
+        return super().decide_if_template_differs(desired_template, record)
 
-    def progress(self) -> Wait:
+    def wait_for_progress(self) -> Wait:
         primary = self.primary
-        # The task observes less often while the server replaces pods (is_ended_by_server), and more
-        # often when all pods are replaced and only have to become ready.
+        # The task observes less often while the server replaces pods (is_ended_by_server). Once all
+        # pods are replaced and only have to become ready, it observes more often.
         are_all_replaced = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
@@ -103,13 +105,13 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     @property
     def progress_text(self) -> str:
-        return f"{self.primary.updated} of {self.primary.replicas} pods have it"
+        return f"{self.primary.updated} of {self.primary.replicas} pods have the new template"
 
     def pause(self, record: Rollout, new_count: int, size: int) -> Decision:
         """Return the step that records the pause, or Done if it is already recorded."""
         # | updating | `pause_at` new pods are ready | **annotate**: record the pause |
         name = self.primary.name
-        if self.primary.paused != new_count:
+        if self.primary.new_pods_at_pause != new_count:
             record = dataclasses.replace(record, paused=new_count)
             return Step(Action.ANNOTATE, name,
                         recorded.patch(self.primary, record.text, self.primary.settings),

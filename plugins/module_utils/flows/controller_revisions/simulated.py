@@ -17,7 +17,7 @@ from ...model.server_driven import RevisionDriven, parse, pod_ordinal
 from ...model.steps import REVISION, Delete, Write
 from ...model.template import labels_of, same_template
 from ..flow import Model
-from ..simulated import LookUpRevisions, after_patch, has_counts
+from ..simulated import LookUpRevisions, after_patch, has_status_counts
 
 ControllerT = t.TypeVar("ControllerT", bound=RevisionDriven)
 #: The default of revisionHistoryLimit.
@@ -50,7 +50,7 @@ class State(t.NamedTuple):
     revisions: tuple[Json, ...]
 
 
-class RevisionsModel(Model, t.Generic[ControllerT]):
+class RevisionDrivenModel(Model, t.Generic[ControllerT]):
     """The simulated StatefulSets or DaemonSets of a namespace."""
 
     kind: t.ClassVar[Kind]
@@ -104,7 +104,7 @@ class RevisionsModel(Model, t.Generic[ControllerT]):
             for pod in self.pods(name):
                 preconditions = {"uid": pod.uid, "resourceVersion": str(pod.ready)}
                 if pod.name == write.name and write.preconditions == preconditions:
-                    self._pods[name] = without(self.pods(name), pod)
+                    self._pods[name] = pods_without(self.pods(name), pod)
                     return True
         return False
 
@@ -185,7 +185,7 @@ class RevisionsModel(Model, t.Generic[ControllerT]):
         """Return the state after one sync of the controller."""
 
 
-def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
+def pods_without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
     """Return the pods except `deleted`."""
     return tuple(pod for pod in pods if pod is not deleted)
 
@@ -193,17 +193,18 @@ def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
 def status_with_counts(item: Json, status: Json) -> Json:
     """Return the status of an object, updated with the counts in `status`."""
     old_status = item.get("status") or {}
-    return old_status if has_counts(item, status) else {**old_status, **status}
+    return old_status if has_status_counts(item, status) else {**old_status, **status}
 
 
 def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json, ...],
                               ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    The former is created if it is missing, or renumbered as the newest if it is older (rollback).
+    If the current template has no ControllerRevision, create it. If it has an older one (after a
+    rollback), give that one the highest number.
     """
     newest_number = max((item["revision"] for item in revisions), default=0)
-    # Times are compared as texts: this one is greater than real times and times of earlier calls.
+    # Times are compared as texts. This text is greater than real times and those of earlier calls.
     time = f"9999, after {newest_number:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
@@ -229,17 +230,17 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
 
 def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
                            is_in_use: t.Callable[[Json], bool], *,
-                           counts_in_use: bool) -> tuple[Json, ...]:
+                           limit_includes_used: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
-    counts_in_use: whether the limit includes those in use. True for a DaemonSet (cleanupHistory),
-    False for a StatefulSet (truncateHistory).
+    limit_includes_used: whether the limit includes the ControllerRevisions in use. True for a
+    DaemonSet (cleanupHistory), False for a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier_revisions = sorted((item for item in revisions if item is not present),
                                key=lambda item: number(item, "revision"))
     unused_revisions = [item for item in earlier_revisions if not is_in_use(item)]
-    surplus = len(earlier_revisions if counts_in_use else unused_revisions) - (
+    surplus = len(earlier_revisions if limit_includes_used else unused_revisions) - (
         DEFAULT_HISTORY_LIMIT if limit is None else limit)
     removed_revisions = unused_revisions[:max(0, surplus)]
     return tuple(item for item in revisions if not any(item is revision

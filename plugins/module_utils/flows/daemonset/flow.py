@@ -19,8 +19,8 @@ from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Step
 from ..controller_revisions.flow import (
     HISTORY_RULE,
-    RevisionsCaches,
-    RevisionsFlow,
+    RevisionDrivenCaches,
+    RevisionDrivenFlow,
     readiness_warnings,
 )
 from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
@@ -32,64 +32,64 @@ from .observed import (
     DaemonSetObserved,
     find,
     find_miscounted_pods,
-    is_stalled,
+    is_surge_stalled,
     max_unavailable_pods,
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two requests for the list of pods.
 LIST_INTERVAL = 2.0
-#: The same, if the last two lists are equal, or while a surge may have stalled.
+#: Seconds between two requests if the last two lists are equal, or while a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
 @dataclasses.dataclass
-class Caches(RevisionsCaches):
-    """The observations of earlier turns of a run."""
+class Caches(RevisionDrivenCaches):
+    """Data from earlier turns of a run."""
 
     #: The nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
     #: A resourceVersion, and the old pods that the status of that version counts as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion, and the time (as Memory.monotonic_time) at which _with_stall() lists the
-    #: pods if the resourceVersion is unchanged.
+    #: A resourceVersion, and the time (as Memory.monotonic_time) at which _with_stalled_surge()
+    #: lists the pods if the resourceVersion is unchanged.
     next_stall_check: tuple[str, float] = ("", 0.0)
-    #: The number of new pods when the task last woke the controller; -1 if it never has.
+    #: The number of new pods when the task last woke the controller; -1 before the first time.
     new_count_at_wake_up: int = -1
 
 
-class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
+class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
     """The flow of one DaemonSet."""
 
     caches_type = Caches
-    watches = (Kind.DAEMON_SET,)
+    watched_kinds = (Kind.DAEMON_SET,)
     planner = DaemonSetPlanner
     is_scalable = False
     has_pod_per_node = True
 
-    def needs(self, request: Request) -> tuple[Rule, ...]:
+    def required_permissions(self, request: Request) -> tuple[Rule, ...]:
         rules: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
-        if request.pause_at is not None and not request.state.undoes:
+        if request.pause_at is not None and not request.state.rolls_back:
             rules = (*rules, HISTORY_RULE, ("", "pods", ("list", "delete")))
-        elif request.state.undoes or request.rolls_back_on_failure:
+        elif request.state.rolls_back or request.rolls_back_on_failure:
             rules = (*rules, HISTORY_RULE, ("", "pods", ("list",)))
-        return (*rules, ("", "nodes", ("list",))) if _asks_for_nodes(request) else rules
+        return (*rules, ("", "nodes", ("list",))) if _requests_nodes(request) else rules
 
     def observation_of(self, primary: Controller | None,
                        revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
         return find(primary, revisions)
 
-    def needs_history(self, request: Request, observed: DaemonSetObserved, desired: Json | None,
-                      memory: Memory) -> bool:
+    def needs_history(self, request: Request, observed: DaemonSetObserved,
+                      desired_template: Json | None, memory: Memory) -> bool:
         primary = observed.primary
         if primary is None:
             return False
         # The record of a new update has to name the current ControllerRevision.
-        return (request.undoes or observed.in_progress or observed.record is not None
-                or recorded.pauses(request, primary)
+        return (request.rolls_back_update or observed.in_progress or observed.record is not None
+                or recorded.is_pause_requested(request, primary)
                 or _counts_all_pods_as_new(primary)
                 or (memory.has_begun
-                    and self.match(request, observed, desired) is not Match.EXACT))
+                    and self.match(request, observed, desired_template) is not Match.EXACT))
 
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         last = memory.observed.primary
@@ -103,12 +103,12 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         primary, last = observed.primary, memory.observed
         if primary is None:
             return observed
-        if request.undoes:
+        if request.rolls_back_update:
             observed = _with_revisions_in_use(observed, primary, cluster)
-        if not recorded.pauses(request, primary):
+        if not recorded.is_pause_requested(request, primary):
             observed = _with_miscounted(observed, primary, cluster, memory)
-            return _with_stall(observed, primary, cluster, memory)
-        # Before a pause, the task itself deletes pods, so it lists the pods from time to time.
+            return _with_stalled_surge(observed, primary, cluster, memory)
+        # Until the pause, the task itself deletes pods, so it lists the pods from time to time.
         last_pods = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
@@ -122,7 +122,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                why="not allowed: list on pods",
                                next_command="ask for the Role in docs/reference/permissions.md")
         caches = memory.caches(Caches)
-        if _asks_for_nodes(request) and caches.nodes is None:
+        if _requests_nodes(request) and caches.nodes is None:
             caches.nodes = cluster.nodes(request.nodes)
         daemon_pods = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                    key=lambda pod: (pod.node, pod.name)))
@@ -130,7 +130,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         memory.next_pod_list = memory.monotonic_time + interval
         return _with_daemon_pods(observed, primary, daemon_pods, memory)
 
-    def note(self, step: Step, memory: Memory) -> None:
+    def update_caches(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
         memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL if pods else 0
@@ -138,10 +138,11 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         caches.miscounted = version, tuple(
             pod._replace(is_inactive=True) if pod.name == step.write.name else pod for pod in pods)
 
-    def model(self, real: RealCluster) -> Model:
+    def build_model(self, cluster: RealCluster) -> Model:
         from .simulated import SimulatedDaemonSets
 
-        return SimulatedDaemonSets(real.items(), real.revisions, real.all_pods, real.nodes)
+        return SimulatedDaemonSets(cluster.items(), cluster.revisions, cluster.all_pods,
+                                   cluster.nodes)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         observed = memory.observed
@@ -155,8 +156,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                                            *readiness_warnings(observed)]
 
 
-def _asks_for_nodes(request: Request) -> bool:
-    return bool(request.nodes) and not request.state.undoes
+def _requests_nodes(request: Request) -> bool:
+    return bool(request.nodes) and not request.state.rolls_back
 
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
@@ -203,8 +204,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     return dataclasses.replace(observed, miscounted_pods=miscounted_pods)
 
 
-def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
-                memory: Memory) -> DaemonSetObserved:
+def _with_stalled_surge(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
+                        memory: Memory) -> DaemonSetObserved:
     caches = memory.caches(Caches)
     # One write is enough to wake the controller.
     was_woken = caches.new_count_at_wake_up == primary.updated
@@ -219,11 +220,11 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     caches.next_stall_check = (primary.resource_version,
                                memory.monotonic_time + UNCHANGED_LIST_INTERVAL)
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
-    has_stalled = is_stalled(primary, observed.present_revision.pod_revision, pods,
-                             memory.server_time)
+    has_stalled = is_surge_stalled(primary, observed.present_revision.pod_revision, pods,
+                                   memory.server_time)
     if has_stalled:
         caches.new_count_at_wake_up = primary.updated
-    return dataclasses.replace(observed, is_stalled=has_stalled)
+    return dataclasses.replace(observed, is_surge_stalled=has_stalled)
 
 
 # Warnings before the first write
@@ -231,7 +232,7 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
 
 def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Iterator[str]:
     primary = observed.primary
-    if primary is None or not request.state.undoes or not observed.in_progress:
+    if primary is None or not request.state.rolls_back or not observed.in_progress:
         return
     settings = DaemonSetSettings(request, observed, primary)
     if settings.is_surge_blocked:
@@ -246,7 +247,8 @@ def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Itera
 
 
 def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
-    if not primary.is_replaced_by_server and not recorded.pauses(request, primary):
+    if not (primary.replaces_pods_automatically
+            or recorded.is_pause_requested(request, primary)):
         yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the "
                "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
     if primary.misscheduled:

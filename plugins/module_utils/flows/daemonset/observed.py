@@ -11,13 +11,15 @@ the record needs evidence:
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
 | a pause | no evidence is needed, since a pause does not block another update |
-| it is a rollback | the present revision is the older one, the only one, or was renumbered |
+| it is a rollback | the present revision is renumbered, the only one, or older than the recorded |
 | the previous template | a pod has it, or the record names the newest non-current revision |
-| the previous updateStrategy | the update set the current one; maxUnavailable rises to at most 1 |
+| the previous strategy | the update set the current one; a restore never raises maxUnavailable |
 
-A forged record can still have two effects. When the next task ends, it may set OnDelete, a
-maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
-ended.
+Exception to the last row: a restore may raise maxUnavailable from 0 to 1.
+
+A forged record can still have two effects. At its end, the next task may "restore" forged settings:
+OnDelete, a maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update
+that has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from ...model.settings import daemon_set_numbers
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
-    RevisionsObserved,
+    RevisionDrivenObserved,
     may_have_been_restored,
     own_revisions,
     with_rolling_update,
@@ -84,7 +86,7 @@ class DaemonPod(t.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class DaemonSetObserved(RevisionsObserved):
+class DaemonSetObserved(RevisionDrivenObserved):
     """The observation of a DaemonSet. A field that was not read is None."""
 
     primary: DaemonSet | None
@@ -96,19 +98,19 @@ class DaemonSetObserved(RevisionsObserved):
     revisions_in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted_pods: tuple[DaemonPod, ...] = ()
-    #: Whether a surge has stalled (see is_stalled()).
-    is_stalled: bool = False
+    #: See the function is_surge_stalled().
+    is_surge_stalled: bool = False
 
     @property
-    def is_all_new(self) -> bool:
-        return super().is_all_new and not self.miscounted_pods
+    def are_all_pods_new(self) -> bool:
+        return super().are_all_pods_new and not self.miscounted_pods
 
     @property
-    def is_stuck(self) -> bool:
+    def has_stuck_pods(self) -> bool:
         return bool(self.miscounted_pods)
 
     @property
-    def would_increase_max_unavailable(self) -> bool:
+    def would_restoring_raise_max_unavailable(self) -> bool:
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -118,9 +120,9 @@ class DaemonSetObserved(RevisionsObserved):
                 > max(1, max_unavailable_pods(primary.rolling_update, size)))
 
     @property
-    def is_rolling(self) -> bool:
+    def does_status_show_update(self) -> bool:
         primary = self.primary
-        return bool(primary and primary.is_observed and primary.is_replaced_by_server
+        return bool(primary and primary.is_observed and primary.replaces_pods_automatically
                     and primary.updated < primary.current)
 
     @functools.cached_property
@@ -134,11 +136,10 @@ class DaemonSetObserved(RevisionsObserved):
     def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        The recorded revision takes precedence over the newest other revision, unless only the
-        latter is in use.
+        It is the recorded revision, or, if only the newest other revision is in use, that one.
         """
         other_revisions = self.other_revisions
-        if not other_revisions or not (self.record or self.is_rolling):
+        if not other_revisions or not (self.record or self.does_status_show_update):
             return None
         recorded = self.recorded_revision
         candidates = (recorded, other_revisions[0]) if recorded else other_revisions
@@ -148,8 +149,8 @@ class DaemonSetObserved(RevisionsObserved):
                     candidates[0])
 
     @property
-    def contested_revisions(self) -> tuple[Revision, ...]:
-        """The recorded and the newest other revision, if either may be the previous revision."""
+    def previous_revision_candidates(self) -> tuple[Revision, ...]:
+        """The two candidates for the previous revision; () if it is certain or unknown."""
         previous, other_revisions = self.previous_revision, self.other_revisions
         if previous is None or previous is other_revisions[0] or self.revisions_in_use is None:
             return ()
@@ -180,13 +181,13 @@ def find_miscounted_pods(primary: DaemonSet, new_revision: str,
                  and pod.revision != new_revision)
 
 
-def is_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod],
-               server_time: float) -> bool:
+def is_surge_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod],
+                     server_time: float) -> bool:
     """Return whether an old pod remains although the new pod of its node is available.
 
-    When the new pod becomes ready, the DaemonSet controller schedules a sync that later deletes the
-    old pod (updatePod in pkg/controller/daemon/daemon_controller.go). A restarted controller has
-    forgotten that sync.
+    When the new pod becomes ready, the DaemonSet controller schedules a sync, which deletes the old
+    pod (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is restarted
+    before that sync, nothing deletes the old pod.
     """
     live_pods = [pod for pod in pods if not pod.is_inactive]
     nodes_with_old_pods = {pod.node for pod in live_pods if pod.revision != new_revision}
@@ -206,11 +207,11 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     record = observed.record
     if record is None:
         return observed
-    if observed.would_increase_max_unavailable:
+    if observed.would_restoring_raise_max_unavailable:
         record = with_rolling_update(record, primary.rolling_update)
-    may_be_restored = not observed.other_revisions or may_have_been_restored(
+    is_rollback_plausible = not observed.other_revisions or may_have_been_restored(
         observed.present_revision, record.previous_name, observed.history)
-    if record.is_rolling_back and primary.is_observed and not may_be_restored:
+    if record.is_rolling_back and primary.is_observed and not is_rollback_plausible:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING,
                                      previous_name=observed.other_revisions[0].name)
     return dataclasses.replace(observed, record=record)

@@ -4,7 +4,7 @@
 
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
-The words of the rows are explained in server_driven/planner.py.
+The terms of the table rows are defined in server_driven/planner.py.
 
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
 replaces no running pod. Until the pause, the task itself deletes old pods. A high minReadySeconds,
@@ -25,7 +25,7 @@ from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers
 from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.thresholds import Size
 from .. import provenance
-from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
+from ..controller_revisions.planner import RevisionDrivenPlanner, RevisionDrivenSettings
 from ..provenance import Match
 from ..server_driven import recorded
 from .observed import (
@@ -37,21 +37,21 @@ from .observed import (
 )
 
 
-class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
+class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
     """The settings of a DaemonSet during an update."""
 
     primary: DaemonSet
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def surge_and_unavailable(self) -> tuple[int, int]:
         numbers, size = self._strategy_numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
-        if surge and not self.pauses:
+        if surge and not self.is_pause_requested:
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
         # A rollback without a surge may make one pod unavailable, even if the budgets allow none.
-        return 0, max(allowed, self.request.state.undoes)
+        return 0, max(allowed, self.request.state.rolls_back)
 
     @property
     def _strategy_numbers(self) -> Json:
@@ -67,20 +67,21 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
     @property
     def is_surge_blocked(self) -> bool:
         """Whether a rollback cannot surge, because both templates use the same host port."""
-        if not (self.request.undoes and Size.from_api(self._requested_numbers["maxSurge"]).value):
+        if not (self.request.rolls_back_update
+                and Size.from_api(self._requested_numbers["maxSurge"]).value):
             return False
         present_template, previous_revision = self.primary.template, self.observed.previous_revision
         previous = previous_revision.template if previous_revision else present_template
         return not set(_host_ports(present_template)).isdisjoint(_host_ports(previous))
 
-    def strategy_of_update(self, *, has_desired_template: bool) -> Json:
+    def strategy_during_update(self, *, is_desired_template_set: bool) -> Json:
         numbers = self._strategy_numbers
-        if self.pauses:
-            self._refuse_to_pause(numbers)
+        if self.is_pause_requested:
+            self._refuse_impossible_pause(numbers)
             return {**(self.baseline["updateStrategy"] or {}), "type": "OnDelete"}
-        size, (surge, unavailable) = self.primary.replicas, self.bounds
+        size, (surge, unavailable) = self.primary.replicas, self.surge_and_unavailable
         if surge:
-            self._refuse_surge(numbers)
+            self._refuse_impossible_surge(numbers)
         else:
             budgets.refuse_blocking_budgets(
                 self.request, self.observed.budgets, size, surge, unavailable)
@@ -88,7 +89,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                 numbers = {"maxSurge": 0, "maxUnavailable": unavailable}
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
-    def _refuse_surge(self, numbers: Json) -> None:
+    def _refuse_impossible_surge(self, numbers: Json) -> None:
         request = self.request
         if request.waits_for_termination:
             raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
@@ -98,7 +99,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                next_command="give max_unavailable=1, and no max_surge")
         # | record | condition | step |
         # | any | the update would surge, but its pods use ports of their node | error |
-        if ports := _host_ports(self.observed.desired or {}):
+        if ports := _host_ports(self.observed.desired_template or {}):
             raise RolloutError("a node cannot run its old and its new pod at the same time: they "
                                f"use port {ports[0]} of the node "
                                f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
@@ -106,7 +107,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                next_command="give max_unavailable=1, and no max_surge, so that an "
                                             "old pod is deleted before its replacement is created")
 
-    def _refuse_to_pause(self, numbers: Json) -> None:
+    def _refuse_impossible_pause(self, numbers: Json) -> None:
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at`, but maxUnavailable is 0 | error |
         if not max_unavailable_pods(numbers, max(1, size)):
@@ -115,7 +116,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                "and an old pod is deleted before its replacement is created",
                                where=request.where,
                                next_command="add max_unavailable=1 to the task")
-        budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, self.bounds[1],
+        max_unavailable = self.surge_and_unavailable[1]
+        budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, max_unavailable,
                                         supports_surge=False)
         # | any | `pause_at`, but no pod is on the requested `nodes` | error |
         if observed.preferred_nodes is not None and observed.daemon_pods is not None and not any(
@@ -135,54 +137,56 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
             f"max_unavailable {numbers['maxUnavailable']}")
 
 
-class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
+class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
     """The state table of a DaemonSet."""
 
     primary: DaemonSet
     settings_type = DaemonSetSettings
 
-    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
+    def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
         If another client has begun an update or set the desired template, this is the newest
         revision except the current one. Otherwise, it is the current revision.
         """
-        newest_other, observed = self.observed.newest_other, self.observed
-        is_updated_by_other = not is_rolling_back and (observed.is_rolling
-                                                       or self.match(desired) is Match.EXACT)
-        if newest_other is None or not is_updated_by_other or provenance.match(
-                self.request, newest_other.template, desired) is Match.EXACT:
-            return observed.present_name
-        return newest_other.name
+        newest_other_revision, observed = self.observed.newest_other_revision, self.observed
+        is_updated_by_other_client = not is_rolling_back and (
+            observed.does_status_show_update or self.match(desired_template) is Match.EXACT)
+        if newest_other_revision is None or not is_updated_by_other_client or provenance.match(
+                self.request, newest_other_revision.template, desired_template) is Match.EXACT:
+            return observed.present_revision_name
+        return newest_other_revision.name
 
     def next_decision(self, record: Rollout) -> Decision | None:
-        if not self.settings.pauses or self.request.pause_at is None:
+        if not self.settings.is_pause_requested or self.request.pause_at is None:
             return (self._replace_miscounted(record) or self._wake_controller(record)
-                    or (None if self.observed.is_all_new else self.progress()))
+                    or (None if self.observed.are_all_pods_new else self.wait_for_progress()))
         primary, pods = self.primary, self.observed.daemon_pods
         present_revision = self.observed.present_revision
         if pods is None or present_revision is None:
-            return self.progress()
+            return self.wait_for_progress()
         expected_count = primary.replicas + primary.misscheduled
         live_pods = [pod for pod in pods if not pod.is_inactive]
         new_pods = [pod for pod in live_pods if pod.revision == present_revision.pod_revision]
         if not self._is_status_consistent(pods, len(new_pods), present_revision.pod_revision):
-            return self.progress()
+            return self.wait_for_progress()
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready_count = sum(pod.is_ready for pod in live_pods)
         unavailable_count = max(expected_count - ready_count, primary.replicas - primary.available)
         # | updating | fewer pods than `pause_at` are new or being created | **delete** an old pod |
         overdue_pods = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new_pods) + max(0, expected_count - len(live_pods) - len(overdue_pods)) < goal:
-            may_disrupt = unavailable_count < self.settings.bounds[1]
-            old_pod = self._next_old_pod(live_pods, present_revision.pod_revision, may_disrupt)
-            return self._delete(old_pod, may_disrupt, record) or self._progress_with(overdue_pods)
-        # A deleted node's pod is listed for a while, although the status no longer counts it.
+            may_delete_ready_pod = unavailable_count < self.settings.surge_and_unavailable[1]
+            old_pod = self._next_old_pod(live_pods, present_revision.pod_revision,
+                                         may_delete_ready_pod)
+            return (self._deletion_step(old_pod, may_delete_ready_pod, record)
+                    or self._wait_with_overdue_pods(overdue_pods))
+        # A pod on a deleted node is listed for a while, although the status no longer counts it.
         has_enough_available = (primary.available + primary.misscheduled
                                 >= min(ready_count, expected_count))
         is_pause_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
         return (self.pause(record, len(new_pods), expected_count) if is_pause_reached
-                else self._progress_with(overdue_pods))
+                else self._wait_with_overdue_pods(overdue_pods))
 
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], live_new_count: int,
                               new_revision: str) -> bool:
@@ -197,7 +201,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return live_new_count <= updated_count + primary.misscheduled and updated_count <= new_count
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
-        """Return None, a wait, or the deletion of an old pod that the status counts as new.
+        """Return the deletion of an old pod that the status counts as new, a wait, or None.
 
         The DaemonSet controller never replaces a pod that it counts as new.
         """
@@ -205,51 +209,54 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         pods, primary = self.observed.miscounted_pods, self.primary
         unavailable_count = (primary.replicas - primary.available
                              + sum(pod.is_inactive for pod in pods))
-        may_disrupt = unavailable_count < max(1, self.settings.bounds[1])
+        may_delete_ready_pod = unavailable_count < max(1, self.settings.surge_and_unavailable[1])
         remaining_pods = [pod for pod in pods if not pod.is_inactive]
         first_pod = min(remaining_pods, default=None,
-                        key=lambda pod: (pod.is_ready is not may_disrupt, pod.node, pod.name))
-        return self._delete(first_pod, may_disrupt, record) or (self.progress() if pods else None)
+                        key=lambda pod: (pod.is_ready is not may_delete_ready_pod, pod.node,
+                                         pod.name))
+        return (self._deletion_step(first_pod, may_delete_ready_pod, record)
+                or (self.wait_for_progress() if pods else None))
 
     def _wake_controller(self, record: Rollout) -> Step | None:
         # | updating, rolling back | a surge stalled | **annotate**: wake the DaemonSet controller |
         primary = self.primary
-        if not self.observed.is_stalled:
+        if not self.observed.is_surge_stalled:
             return None
-        # Any change wakes the controller.
+        # Any change of the DaemonSet wakes the controller.
         woken_record = dataclasses.replace(record, woken=self.observed.now)
         return Step(Action.ANNOTATE, primary.name,
                     recorded.patch(primary, woken_record.text, primary.settings),
                     before=f"stalled at {primary.updated} of {primary.replicas} new pods",
                     after=f"the controller continues after {primary.updated} new pods")
 
-    def _progress_with(self, overdue_pods: list[DaemonPod]) -> Wait:
+    def _wait_with_overdue_pods(self, overdue_pods: list[DaemonPod]) -> Wait:
         suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
                          for pod in overdue_pods)
-        return Wait(f"{self.progress().until}{suffix}")
+        return Wait(f"{self.wait_for_progress().until}{suffix}")
 
     def _next_old_pod(self, live_pods: list[DaemonPod], new_revision: str,
-                      may_disrupt: bool) -> DaemonPod | None:
+                      may_delete_ready_pod: bool) -> DaemonPod | None:
         """Return the old pod to replace next.
 
-        If one more pod may become unavailable (may_disrupt), ready pods come first: their nodes
-        work.
+        If a ready pod may be deleted, ready pods come first: their nodes work.
         """
         preferred_nodes = self.observed.preferred_nodes or ()
         old_pods = (pod for pod in live_pods if pod.revision != new_revision)
         return min(old_pods, default=None,
                    key=lambda pod: (pod.node not in preferred_nodes,
-                                    pod.is_ready is not may_disrupt, pod.node, pod.name))
+                                    pod.is_ready is not may_delete_ready_pod, pod.node, pod.name))
 
-    def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
+    def _deletion_step(self, pod: DaemonPod | None, may_delete_ready_pod: bool,
+                       record: Rollout) -> Step | None:
+        """Return the step that deletes the pod or, before it, the recorded pause; or None."""
         primary = self.primary
-        if pod is None or (pod.is_ready and not may_disrupt):
+        if pod is None or (pod.is_ready and not may_delete_ready_pod):
             return None
         # | updating | the task resumes a paused update | **pace**: remove the recorded pause |
-        if primary.paused is not None:
+        if primary.new_pods_at_pause is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),
-                        before=f"paused at {primary.paused}", after="resumed")
+                        before=f"paused at {primary.new_pods_at_pause}", after="resumed")
         write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
         state = "" if pod.is_ready else "it is not ready; "
         condition = ", if the node still accepts pods" if primary.misscheduled else ""

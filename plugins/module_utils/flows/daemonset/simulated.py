@@ -21,12 +21,12 @@ from ...model.server_driven import DaemonSet
 from ...model.thresholds import Size
 from ..controller_revisions.simulated import (
     Pod,
-    RevisionsModel,
+    RevisionDrivenModel,
     State,
+    pods_without,
     present_and_all_revisions,
     revisions_within_limit,
     status_with_counts,
-    without,
 )
 from ..simulated import MAX_PODS, LookUpRevisions
 from .observed import DaemonPod, max_unavailable_pods
@@ -34,7 +34,7 @@ from .observed import DaemonPod, max_unavailable_pods
 LookUpPods: t.TypeAlias = "t.Callable[[Controller], list[Json] | None]"
 
 
-class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
+class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
     """The simulated DaemonSets of a namespace."""
 
     kind = Kind.DAEMON_SET
@@ -114,7 +114,7 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
         pods = _next_pods(controller, pods, nodes, new_pod_label, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}
         revisions = revisions_within_limit(
-            controller, revisions, newest_revision, counts_in_use=True,
+            controller, revisions, newest_revision, limit_includes_used=True,
             is_in_use=lambda revision: pod_label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready_count = sum(pod.ready for pod in oldest_by_node.values())
@@ -144,7 +144,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
     empty_node = next((node for node in nodes if node not in nodes_with_pods), None)
     if empty_node is not None:
         return (*pods, created_pod._replace(node=empty_node))
-    if not controller.is_replaced_by_server:
+    if not controller.replaces_pods_automatically:
         return _without_surplus_pod(pods)
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
@@ -160,7 +160,7 @@ def _next_pods_with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: i
     deleted_pod = next((pod for pod in old_beside_new if not pod.ready), None) or next(
         (pod for pod in old_beside_new if new_by_node[pod.node].ready), None)
     if deleted_pod is not None:
-        return without(pods, deleted_pod)
+        return pods_without(pods, deleted_pod)
     next_old_pod = next((pod for pod in old if pod.node not in new_by_node
                          and (len(old_beside_new) < surge or not pod.ready)), None)
     return pods if next_old_pod is None else (*pods, created_pod._replace(node=next_old_pod.node))
@@ -173,12 +173,13 @@ def _next_pods_without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size:
     unavailable = size - sum(pod.ready for pod in pods)
     if deleted_pod is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
         deleted_pod = next(iter(old), None)
-    return without(pods, deleted_pod)
+    return pods_without(pods, deleted_pod)
 
 
 def _without_surplus_pod(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     oldest_by_node = {pod.node: pod for pod in reversed(pods)}
-    return without(pods, next((pod for pod in pods if oldest_by_node[pod.node] is not pod), None))
+    surplus_pod = next((pod for pod in pods if oldest_by_node[pod.node] is not pod), None)
+    return pods_without(pods, surplus_pod)
 
 
 def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_pod_label: str,

@@ -24,10 +24,10 @@ from .planner import DeploymentPlanner
 class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
     """The flow of one Deployment."""
 
-    watches = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
+    watched_kinds = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
     planner = DeploymentPlanner
 
-    def needs(self, request: Request) -> tuple[Rule, ...]:
+    def required_permissions(self, request: Request) -> tuple[Rule, ...]:
         return (("apps", "deployments", ("get", "list", "watch", "patch")),
                 ("apps", "replicasets", ("list", "watch")))
 
@@ -35,7 +35,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
              revisions: t.Sequence[Json] | None = None) -> DeploymentObserved:
         return find(cluster.controllers().get(request.name), cluster.controllers(Kind.REPLICA_SET))
 
-    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+    def resolve_revision(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         observed = self.find(request, cluster) if request.is_unresolved else None
         if observed is None or observed.primary is None:
             return request
@@ -46,8 +46,9 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         if primary is None:
             return RolloutStatus(None)
         old, new = _sides(observed, primary)
-        growing = current_set if observed.sets else primary
-        sets_with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
+        growing = current_set if observed.replica_sets else primary
+        sets_with_pods = [replica_set for replica_set in observed.replica_sets
+                          if replica_set.current]
         holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not current_set)
         return RolloutStatus(
             primary, old=old, new=new, growing=growing,
@@ -60,20 +61,20 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
             progress=(primary.available + (current_set.available if current_set else 0)
                       - observed.old_pod_count))
 
-    def model(self, real: RealCluster) -> Model:
+    def build_model(self, cluster: RealCluster) -> Model:
         from .simulated import SimulatedDeployments
 
-        return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
+        return SimulatedDeployments(cluster.items(), cluster.items(Kind.REPLICA_SET))
 
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
         """Return a step for each ReplicaSet whose size has changed."""
         previous_sizes = {replica_set.uid: replica_set.replicas
-                          for replica_set in before.sets} if before.primary else {}
+                          for replica_set in before.replica_sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,
                           Patch(replica_set.name, (), replica_set.kind),
                           previous_sizes.get(replica_set.uid, 0), replica_set.replicas)
-                     for replica_set in now.sets
+                     for replica_set in now.replica_sets
                      if replica_set.replicas != previous_sizes.get(replica_set.uid, 0))
 
 
@@ -82,13 +83,14 @@ def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Sid
 
     During a rollback, the pods with the current template are the old pods.
     """
-    record, current_set, other_sets = observed.rollout, observed.successor, observed.other_sets
+    record, current_set = observed.rollout, observed.successor
+    other_replica_sets = observed.other_replica_sets
     if record is None:
         return Side.of(primary), None
-    newest_other: Controller = other_sets[-1] if other_sets else primary
-    other_pods = Side(newest_other.name, newest_other.uid,
-                      sum(replica_set.replicas for replica_set in other_sets),
-                      sum(replica_set.available for replica_set in other_sets),
+    newest_other_set: Controller = other_replica_sets[-1] if other_replica_sets else primary
+    other_pods = Side(newest_other_set.name, newest_other_set.uid,
+                      sum(replica_set.replicas for replica_set in other_replica_sets),
+                      sum(replica_set.available for replica_set in other_replica_sets),
                       observed.images_before)
     if record.is_rolling_back:
         return dataclasses.replace(Side.of(current_set or primary), name=primary.name,

@@ -11,8 +11,8 @@ itself. Each claim of the record needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | the settings are those of an update, or a pod is old or unavailable |
-| it is a rollback | the current ReplicaSet had another revision number before, or gets a new one |
-| the previous template | its ReplicaSet has the highest number, except for the current ReplicaSet |
+| it is a rollback | the current ReplicaSet had another revision number before, or will get one |
+| the previous template | no other ReplicaSet, except the current one, has a higher number |
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
@@ -43,50 +43,52 @@ class DeploymentObserved(ServerDrivenObserved):
 
     primary: Deployment | None
     #: The ReplicaSets of the Deployment, oldest first.
-    sets: tuple[Controller, ...] = ()
+    replica_sets: tuple[Controller, ...] = ()
 
     @property
-    def other_sets(self) -> tuple[Controller, ...]:
+    def other_replica_sets(self) -> tuple[Controller, ...]:
         """The ReplicaSets with other templates, oldest first."""
-        return tuple(replica_set for replica_set in self.sets if replica_set is not self.successor)
+        return tuple(replica_set for replica_set in self.replica_sets
+                     if replica_set is not self.successor)
 
     @property
     def old_pod_count(self) -> int:
         """The number of existing pods with other templates."""
-        return sum(replica_set.current for replica_set in self.other_sets)
+        return sum(replica_set.current for replica_set in self.other_replica_sets)
 
     @property
     def trusted_record(self) -> Rollout | None:
         return self.record if self._has_update_settings else None
 
     @property
-    def is_proven(self) -> bool:
+    def is_record_confirmed(self) -> bool:
         return bool(self.record and self.primary
-                    and (self._has_update_settings or not self.is_all_new))
+                    and (self._has_update_settings or not self.are_all_pods_new))
 
     @property
     def is_rolled_out(self) -> bool:
-        # Each change of an annotation makes observedGeneration outdated, so it is not checked.
+        # Each change of an annotation outdates observedGeneration, so do not check is_observed.
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
-                    and not any(replica_set.replicas for replica_set in self.other_sets))
+                    and not any(replica_set.replicas for replica_set in self.other_replica_sets))
 
     @property
-    def is_all_new(self) -> bool:
+    def are_all_pods_new(self) -> bool:
         return bool(self.is_rolled_out and self.successor
                     and self.successor.available >= self.successor.replicas)
 
     @property
-    def is_former_template(self) -> bool:
+    def was_template_used_before(self) -> bool:
         """Whether the current template was in use before the last update."""
-        return bool(self.former_numbers
-                    or (self.successor and revision_number(self.successor) < self.newest_number))
+        return bool(self.former_revision_numbers
+                    or (self.successor
+                        and revision_number(self.successor) < self.newest_revision_number))
 
     @property
     def is_template_restored(self) -> bool:
-        return bool(self.is_proven and self.record and self.successor
+        return bool(self.is_record_confirmed and self.record and self.successor
                     and self.successor.name == self.record.previous_name
-                    and self.is_former_template)
+                    and self.was_template_used_before)
 
     @property
     def previous_revision(self) -> Revision | None:
@@ -98,28 +100,28 @@ class DeploymentObserved(ServerDrivenObserved):
         """
         if self.record is None:
             return None
-        newest_first = sorted(self.other_sets, key=revision_number, reverse=True)
+        newest_first = sorted(self.other_replica_sets, key=revision_number, reverse=True)
         candidates = newest_first[:2 if self.successor is None and self._has_update_settings else 1]
         return next((_revision(candidate) for candidate in candidates
                      if candidate.name == self.record.previous_name), None)
 
     @property
-    def newest_other(self) -> Revision | None:
-        newest = max(self.other_sets, key=revision_number, default=None)
+    def newest_other_revision(self) -> Revision | None:
+        newest = max(self.other_replica_sets, key=revision_number, default=None)
         return _revision(newest) if newest else None
 
     @property
-    def current_revision_number(self) -> int | None:
+    def present_revision_number(self) -> int | None:
         return revision_number(self.successor) if self.successor else None
 
     @property
-    def former_numbers(self) -> frozenset[int]:
+    def former_revision_numbers(self) -> frozenset[int]:
         successor = self.successor
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
         return super().revisions_with_number(
-            self.current_revision_number if number in self.former_numbers else number)[:1]
+            self.present_revision_number if number in self.former_revision_numbers else number)[:1]
 
     @property
     def stamp(self) -> Json:
@@ -147,9 +149,10 @@ def find(primary: Controller | None,
                                        object_meta.HASH_LABEL)), None)
     history = sorted(map(_revision, own_sets), key=lambda revision: revision.number, reverse=True)
     record = _credible_record(primary.rollout, own_sets)
-    observed = DeploymentObserved(primary, successor, sets=tuple(own_sets), history=tuple(history))
+    observed = DeploymentObserved(primary, successor, replica_sets=tuple(own_sets),
+                                  history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
-    if record and record.is_rolling_back and successor and not observed.is_former_template:
+    if record and record.is_rolling_back and successor and not observed.was_template_used_before:
         return dataclasses.replace(observed,
                                    record=dataclasses.replace(record, outcome=Rollout.UPDATING))
     return observed

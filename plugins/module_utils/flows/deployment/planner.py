@@ -4,19 +4,19 @@
 
 """The settings of a Deployment, and the Deployment's rows of the state table. No I/O.
 
-The words of the rows are explained in server_driven/planner.py.
+The terms of the table rows are defined in server_driven/planner.py.
 
 For a pause, minReadySeconds is set to 68 years, so that no new pod counts as available. The
 Deployment controller then stops at
-    old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
-    new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most desired + maxSurge in all)
+    old pods = replicas - maxUnavailable   (reconcileOldReplicaSets keeps the available pods)
+    new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most replicas + maxSurge in all)
 When all new pods so far are ready, a patch raises maxUnavailable. At the pause, maxUnavailable is
 the number of new pods, and maxSurge is 0. Finally, spec.paused is set, so that `kubectl rollout
 status` shows the pause, and a later change of the template is not rolled out.
 
 With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. While
-spec.paused is set, the Deployment controller scales the ReplicaSets to desired + maxSurge pods in
-all (scale in pkg/controller/deployment/sync.go). That is exactly the number of pods at the pause.
+spec.paused is set, the Deployment controller scales the ReplicaSets to replicas + maxSurge pods
+in all (scale in pkg/controller/deployment/sync.go), exactly the number of pods at the pause.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     primary: Deployment
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def surge_and_unavailable(self) -> tuple[int, int]:
         size = self.primary.replicas
         if self._has_recreate_strategy:
             return 0, size
-        if self.pauses and self.request.keeps_old:
+        if self.is_pause_requested and self.request.keeps_old:
             return self.new_pod_count_at_pause(), 0
         surge, unavailable = (
             resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, size)
@@ -61,33 +61,33 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             else _surge_and_unavailable(self.baseline, size))
         return surge, budgets.limit_unavailable(self.observed.budgets, size, unavailable)
 
-    def of_update(self, desired: Json | None = None) -> Json:
+    def settings_during_update(self, desired_template: Json | None = None) -> Json:
         if self.request.overrides_strategy:
-            self._refuse_recreate("max_surge and max_unavailable")
-        if self.pauses:
-            return self._settings_of_pause(desired)
+            self._refuse_recreate_strategy("max_surge and max_unavailable")
+        if self.is_pause_requested:
+            return self._settings_during_pause(desired_template)
         settings = recorded.with_nonzero_history_limit(
             {**self.baseline, "strategy": self._strategy()})
         if settings == self.baseline:
             return self.baseline
         return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
 
-    def _settings_of_pause(self, desired: Json | None) -> Json:
+    def _settings_during_pause(self, desired_template: Json | None) -> Json:
         request, primary = self.request, self.primary
-        surge, max_unavailable = self.bounds
-        self._refuse_recreate("pause_at")
+        surge, max_unavailable = self.surge_and_unavailable
+        self._refuse_recreate_strategy("pause_at")
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, primary.replicas, surge, max_unavailable)
-        new = (self.observed.successor if desired is None
-               else self.replica_set_with_template(desired))
-        is_pausing = desired is None and self._has_pause_settings
+        new = (self.observed.successor if desired_template is None
+               else self.replica_set_with_template(desired_template))
+        is_pausing = desired_template is None and self._has_pause_settings
         if not is_pausing and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
                                f"{new.replicas} pods, and the Deployment "
                                f"controller is still rolling", where=request.where,
                                next_command=("leave pause_at out, or:",
                                              request.command(State.ROLLED_BACK)))
-        if is_pausing and not self.is_settled():
+        if is_pausing and not self.is_deployment_settled():
             return primary.settings
         # After a proportional scale-up, there may be more new pods than at the pause.
         current_size = new.replicas if new else 0
@@ -135,7 +135,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return settings["minReadySeconds"] == NEVER_AVAILABLE or bool(settings["paused"])
 
     def _old_pod_count(self, new: Controller | None) -> int:
-        return sum(replica_set.replicas for replica_set in self.observed.sets
+        return sum(replica_set.replicas for replica_set in self.observed.replica_sets
                    if replica_set is not new)
 
     def new_pod_count_at_pause(self) -> int:
@@ -143,11 +143,11 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         size, pause = self.primary.replicas, self.request.pause_at
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
-    def is_settled(self) -> bool:
-        """Return whether the Deployment controller can do no more with the present settings."""
+    def is_deployment_settled(self) -> bool:
+        """Return whether the Deployment controller has no more to do with the current settings."""
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
-        old_sets = self.observed.other_sets
+        old_sets = self.observed.other_replica_sets
         if not (primary.is_observed and new and new.is_settled
                 and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old_sets)):
             return False
@@ -190,15 +190,16 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return (f"max_surge {rolling_update.get('maxSurge')}, "
                 f"max_unavailable {rolling_update.get('maxUnavailable')}")
 
-    def replica_set_with_template(self, desired: Json) -> Controller | None:
-        return next((replica_set for replica_set in self.observed.sets
-                     if same_template(replica_set.template, desired, object_meta.HASH_LABEL)), None)
+    def replica_set_with_template(self, desired_template: Json) -> Controller | None:
+        return next((replica_set for replica_set in self.observed.replica_sets
+                     if same_template(replica_set.template, desired_template,
+                                      object_meta.HASH_LABEL)), None)
 
-    def _refuse_recreate(self, options: str) -> None:
+    def _refuse_recreate_strategy(self, options: str) -> None:
         if self._has_recreate_strategy:
-            raise RolloutError(f"{options} cannot be used, because its strategy is Recreate, which "
-                               "removes all old pods before "
-                               f"creating new ones", where=self.request.where,
+            raise RolloutError(f"{options} cannot be used, because the Deployment's strategy is "
+                               "Recreate, which removes all old pods before creating new ones",
+                               where=self.request.where,
                                next_command="leave that out, or change the strategy to "
                                             "RollingUpdate")
 
@@ -210,8 +211,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 or restores_strategy):
             return ""
         return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
-                "during the update, so that only an annotation says what its strategy was; "
-                f"it is left as it is: {self.describe(self.baseline)}")
+                "during the update. The only evidence of the previous strategy is an annotation, "
+                f"so the current strategy stays: {self.describe(self.baseline)}")
 
 
 class DeploymentPlanner(Planner[DeploymentObserved]):
@@ -224,13 +225,13 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     @property
     def may_begin(self) -> bool:
         # While spec.paused is set, the Deployment controller creates no ReplicaSet.
-        has_set_or_is_paused = (self.observed.successor is not None
-                                or self.primary.settings["paused"] is not None)
-        return has_set_or_is_paused and self.primary.is_observed
+        has_replica_set_or_is_paused = (self.observed.successor is not None
+                                        or self.primary.settings["paused"] is not None)
+        return has_replica_set_or_is_paused and self.primary.is_observed
 
     @property
     def is_rolled_back(self) -> bool:
-        return super().is_rolled_back and self.observed.is_former_template
+        return super().is_rolled_back and self.observed.was_template_used_before
 
     def has_recorded_template(self, record: Rollout) -> bool:
         # While a Deployment is paused, a changed template gets no revision number. So the record of
@@ -239,21 +240,20 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             return record.template == recorded.digest(self.primary)
         return self._has_no_later_template(record)
 
-    def is_template_of_task(self, record: Rollout) -> bool:
-        return self._has_no_later_template(record) and super().is_template_of_task(record)
+    def was_template_set_by_task(self, record: Rollout) -> bool:
+        return self._has_no_later_template(record) and super().was_template_set_by_task(record)
 
     def _has_no_later_template(self, record: Rollout) -> bool:
         """Return whether no template has received a revision number since the recorded update.
 
         The recorded update itself uses at most one new number.
         """
-        return self.observed.newest_number <= record.revision + 1
+        return self.observed.newest_revision_number <= record.revision + 1
 
-    def refuse_owned_or_deleting(self) -> None:
-        super().refuse_owned_or_deleting()
+    def refuse_unusable_controller(self) -> None:
+        super().refuse_unusable_controller()
         # | record | condition | step |
         # | none | the settings are those of an update | error: previous settings unknown |
-        # The record is missing or unreadable.
         if self.observed.record is None and self.primary.has_update_settings:
             raise self._unreadable_record()
 
@@ -265,29 +265,30 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             raise RolloutError("it is paused, and not by this collection", where=request.where,
                                next_command=(resume, "then:", request.command()))
 
-    def refuse_without_room(self, record: Rollout, desired: Json) -> None:
+    def refuse_too_large_annotations(self, record: Rollout, desired_template: Json) -> None:
         # | any | the Deployment's or ReplicaSet's annotations have no room for the record | error |
-        replica_set = self.settings.replica_set_with_template(desired)
-        recorded.refuse_without_room(self.request, self.primary, record,
-                                     replica_set.annotations if replica_set else {})
+        replica_set = self.settings.replica_set_with_template(desired_template)
+        recorded.refuse_too_large_annotations(self.request, self.primary, record,
+                                              replica_set.annotations if replica_set else {})
 
-    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
+    def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
         # A rollback must not restore an interrupted update.
-        interrupts_update = self.request.revision is not None and self.observed.is_proven
+        interrupts_update = (self.request.revision_template is not None
+                             and self.observed.is_record_confirmed)
         return "" if interrupts_update else _name_of(self.observed.successor)
 
-    def initial_digest(self, desired: Json) -> str:
+    def initial_template_digest(self, desired_template: Json) -> str:
         return ""  # Revision numbers show changes of the template.
 
     def next_decision(self, record: Rollout) -> Decision | None:
         primary, new = self.primary, self.observed.successor
-        if not self.settings.pauses:
-            return None if self._is_complete() else self.progress()
+        if not self.settings.is_pause_requested:
+            return None if self._is_complete() else self.wait_for_progress()
         # | updating | `pause_at` new pods are ready | **annotate**: record the pause |
         target = self.settings.new_pod_count_at_pause()
-        if new is None or not self.settings.is_settled() or new.replicas < target:
-            return self.progress()
-        if primary.paused != new.replicas or not primary.settings["paused"]:
+        if new is None or not self.settings.is_deployment_settled() or new.replicas < target:
+            return self.wait_for_progress()
+        if primary.new_pods_at_pause != new.replicas or not primary.settings["paused"]:
             settings = {**primary.settings, "paused": True}
             record = dataclasses.replace(record, overrides={**record.overrides, "paused": True},
                                          paused=new.replicas)
@@ -297,7 +298,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return Done(f"{primary.name} is already paused: {new.name} has {new.available} of "
                     f"{primary.replicas} replicas")
 
-    def progress(self) -> Wait:
+    def wait_for_progress(self) -> Wait:
         new = self.observed.successor
         return Wait(f"{_name_of(new) or 'its new ReplicaSet'} "
                     f"{new.available if new else 0}/{self.primary.replicas} available, "
@@ -315,17 +316,18 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
                     and primary.updated == primary.current == primary.available == primary.replicas
-                    and all(replica_set.is_empty for replica_set in self.observed.other_sets))
+                    and all(replica_set.is_empty
+                            for replica_set in self.observed.other_replica_sets))
 
     def lost_template_error(self) -> RolloutError:
         # | updating | `rolled_back`, but the previous ReplicaSet no longer exists | error |
         record = self.observed.rollout
         if record is None:
             return super().lost_template_error()
-        finish = commands.finish(self.request, record, self.is_template_of_task(record),
+        finish = commands.finish(self.request, record, self.was_template_set_by_task(record),
                                  self.primary.images)
         return refusals.nothing_to_roll_back(
-            self.request, self.observed.newest_other,
+            self.request, self.observed.newest_other_revision,
             f"the ReplicaSet {record.previous_name or 'with the previous template'} no longer "
             "exists, or is not of the previous revision, so it cannot be restored", finish)
 

@@ -71,7 +71,7 @@ class SimulatedDeployments(Model):
         primary = Deployment.from_api(self.items[name])
         observed = find(primary, self.sets.controllers())
         new = observed.successor
-        old_sets = [replica_set for replica_set in observed.sets if replica_set is not new]
+        old_sets = [replica_set for replica_set in observed.replica_sets if replica_set is not new]
         if primary.settings["paused"]:
             return _delete_surplus(primary, old_sets)
         revision = 1 + max(map(revision_number, old_sets), default=0)
@@ -87,7 +87,7 @@ class SimulatedDeployments(Model):
         if new.min_ready_seconds != seconds:
             return Patch(new.name, (put("/spec/minReadySeconds", seconds),))
         return self._resize(primary, new, old_sets) or (
-            _delete_surplus(primary, old_sets) if observed.is_all_new else None)
+            _delete_surplus(primary, old_sets) if observed.are_all_pods_new else None)
 
     def _resize(self, primary: Deployment, new: Controller, old_sets: t.Sequence[Controller],
                 ) -> Patch | None:
@@ -118,11 +118,11 @@ class SimulatedDeployments(Model):
     def _status(self, name: str) -> Json:
         item = self.items[name]
         observed = find(Deployment.from_api(item), self.sets.controllers())
-        names = [replica_set.name for replica_set in observed.sets]
+        names = [replica_set.name for replica_set in observed.replica_sets]
         return {"observedGeneration": item["metadata"].get("generation", 1),
-                "replicas": sum(replica_set.current for replica_set in observed.sets),
+                "replicas": sum(replica_set.current for replica_set in observed.replica_sets),
                 "updatedReplicas": observed.successor.current if observed.successor else 0,
-                "readyReplicas": sum(replica_set.ready for replica_set in observed.sets),
+                "readyReplicas": sum(replica_set.ready for replica_set in observed.replica_sets),
                 "availableReplicas": sum(map(self._available, names))}
 
 

@@ -24,7 +24,7 @@ from .manifests import delete_stored_revision, is_created_by_migration, name_con
 from .observed import MigrationObserved
 
 
-def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
+def _decide_without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
     """Return the decision if no ControllerRevision stores the ReplicationController."""
     config, controller = observed.config, observed.controller
     # | DeploymentConfig | ControllerRevision | ReplicationController, ReplicaSet | step |
@@ -43,12 +43,12 @@ def _without_stored_controller(request: Request, observed: MigrationObserved) ->
                        next_command=("to begin a migration:", request.command(State.MIGRATED)))
 
 
-def plan_back(request: Request, observed: MigrationObserved) -> Decision:
+def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next step or wait of the rollback. Raises RolloutError."""
     controller, replica_set = observed.controller, observed.replica_set
     stored, config = observed.stored, observed.config
     if stored is None:
-        return _without_stored_controller(request, observed)
+        return _decide_without_stored_controller(request, observed)
     # | any | exists | the stored ReplicationController is deleted or being deleted | error |
     if controller is None or controller.uid != stored["uid"] or controller.is_deleting:
         raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
@@ -58,26 +58,26 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     if replica_set and not is_created_by_migration(request, replica_set, observed, stored):
         raise name_conflict(request, replica_set)
     if handover.is_closed(controller):
-        # | any | exists | both closed; the ReplicaSet's status counts too few pods | wait |
-        # The status of the ReplicationController is the same before the handover and after the
-        # return of all pods. Only the status of the ReplicaSet shows whether the controller manager
-        # has seen the return: status.replicas must first count all pods, and later be 0.
+        # | any | exists | closed controller; the ReplicaSet's status counts too few pods | wait |
+        # Before the controller manager has seen the pods arrive, status.replicas of the ReplicaSet
+        # may be 0. Wait until it counts them: only then does a later 0 mean that they have left.
         if (replica_set and observed.pods
                 and sum(pod.owner_uid == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
             return Wait(f"the controller manager counts the pods of {replica_set.name}",
                         is_condition=True)
-        # | any | exists | both closed; the ReplicaSet has pods | hand back and unlabel the pods |
+        # | any | exists | closed controller; ReplicaSet with pods | hand back and unlabel pods |
         # The label is pod-template-hash.
         if (replica_set
-                and (decision := handover.reparent(
+                and (decision := handover.reparent_or_wait(
                     observed.pods, replica_set, controller, {object_meta.HASH_LABEL: None}))):
             return decision
-        # | any | exists | closed ReplicationController with all pods | open the controller |
         if replica_set and replica_set.current:
             return Wait(f"pods of {replica_set.name}: {replica_set.current}")
-        if not handover.may_open(controller, replica_set.uid if replica_set else "", observed.pods):
+        source_uid = replica_set.uid if replica_set else ""
+        if not handover.is_safe_to_open(controller, source_uid, observed.pods):
             return Wait(f"pods of {controller.name}: {controller.current}/{controller.replicas}")
+        # | any | exists | closed ReplicationController with all pods | open the controller |
         priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
         write = patch(controller, *handover.opening_operations(priority_class))
         return Step(Action.RESTORE, controller.name, write,

@@ -107,12 +107,12 @@ def deployment_fields(config: DeploymentConfig | None) -> Json:
 def lost_setting_warnings(request: Request, config: DeploymentConfig,
                           rollout: Controller) -> list[str]:
     """Return a warning for each setting that the Deployment will not have."""
-    return [*_lost_triggers(request, config), *_lost_strategy(config),
-            *_differences(request, config, rollout)]
+    return [*_trigger_warnings(request, config), *_strategy_warnings(config),
+            *_difference_warnings(request, config, rollout)]
 
 
-def _differences(request: Request, config: DeploymentConfig,
-                 rollout: Controller) -> t.Iterator[str]:
+def _difference_warnings(request: Request, config: DeploymentConfig,
+                         rollout: Controller) -> t.Iterator[str]:
     name, is_test = config.name, config.spec.get("test")
     if is_test:
         yield (f"test: true has no counterpart in a Deployment: {name} has pods during a rollout "
@@ -124,13 +124,13 @@ def _differences(request: Request, config: DeploymentConfig,
     if _has_template_changed(config, rollout):
         yield (f"the template of {name} has changes that were not rolled out "
                f"({image_names(config.images)}): the Deployment gets the template of "
-               f"{rollout.name}, which its pods run ({image_names(rollout.images)})")
+               f"{rollout.name}, which the existing pods have ({image_names(rollout.images)})")
     if config.replicas != rollout.replicas and not is_test:
         yield (f"{name} requests {config.replicas} replicas, but {rollout.name} has "
                f"{rollout.replicas}: the Deployment gets {rollout.replicas}")
 
 
-def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
+def _trigger_warnings(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
     triggers = objects(config.spec, "triggers")
     image_triggers = (trigger for trigger in triggers if trigger.get("type") == "ImageChange")
     for params in (mapping(trigger, "imageChangeParams") for trigger in image_triggers):
@@ -143,23 +143,25 @@ def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str
                    *([] if params.get("automatic") else ["--manual"])]
         yield (f"a Deployment has no ImageChange trigger: new images of "
                f"{display_text(image)} are not "
-               "rolled out any more. To restore this afterwards, with an annotation that "
-               f"OpenShift supports: {request.oc} {display_text(shlex.join(command))}")
+               "rolled out any more. To roll them out again after the migration, set an annotation "
+               "on which OpenShift acts: "
+               f"{request.oc} {display_text(shlex.join(command))}")
     # ConfigChange is the default if the field `triggers` is missing. [] means no trigger.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):
-        yield (f"{config.name} has no ConfigChange trigger, so that changes of its template wait "
-               "for oc rollout latest: a Deployment rolls them out at once")
+        yield (f"{config.name} has no ConfigChange trigger, so changes of its template wait for "
+               "`oc rollout latest`. A Deployment rolls them out at once")
 
 
-def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
+def _strategy_warnings(config: DeploymentConfig) -> t.Iterator[str]:
     strategy_type, params = _strategy(config)
     hooks = [hook for hook in ("pre", "mid", "post") if params.get(hook)]
     if hooks:
         plural = len(hooks) > 1
         yield (f"a Deployment has no lifecycle hooks: the {' and '.join(hooks)} "
-               f"hook{'s' if plural else ''} of {config.name} will not run any more. Let an init "
-               f"container, a Job or the pipeline do what {'they do' if plural else 'it does'}")
+               f"hook{'s' if plural else ''} of {config.name} will not run any more. Move the work "
+               f"of {'these hooks' if plural else 'this hook'} to an init container, a Job or the "
+               "pipeline")
     if strategy_type == "Custom" or mapping(config.spec, "strategy", "customParams"):
         strategy = ("RollingUpdate" if strategy_type == "Custom"
                     else text(mapping(deployment_fields(config), "strategy"), "type"))

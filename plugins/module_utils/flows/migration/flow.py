@@ -31,17 +31,17 @@ from .planner import plan
 class MigrationFlow(Flow[MigrationObserved]):
     """The flow of the migration of a ReplicationController or DeploymentConfig."""
 
-    makes_pods = False
+    creates_pods = False
 
     def __init__(self, kind: Kind) -> None:
-        self.watches = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
+        self.watched_kinds = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
 
-    def needs(self, request: Request) -> tuple[Rule, ...]:
+    def required_permissions(self, request: Request) -> tuple[Rule, ...]:
         config_rules: tuple[Rule, ...] = ()
         if request.kind is Kind.DEPLOYMENT_CONFIG:
             config_rules = ((request.kind.group, request.kind.resource,
                              ("get", "list", "watch", "patch", "delete")),)
-        return (*config_rules, full_access(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
+        return (*config_rules, full_access(Kind.REPLICATION_CONTROLLER), *handover.PERMISSIONS,
                 ("apps", "controllerrevisions", ("get", "create", "delete")),
                 ("apps", "replicasets", ("get", "create", "patch", "delete")),
                 ("apps", "deployments", ("get", "create", "patch")))
@@ -56,7 +56,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         config = observed.config
         awaits_pause = config is not None and config.is_paused and not config.is_observed
         if (memory.has_begun and observed.controller and observed.stored is None
-                and not request.undoes and not awaits_pause):
+                and not request.rolls_back_update and not awaits_pause):
             for write in creations(request, observed, observed.controller):
                 _check_creation(request, write, cluster)
         return dataclasses.replace(observed, now=memory.now)
@@ -68,7 +68,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         primary = observed.primary
         if primary is None:
             return RolloutStatus(None)
-        goal = primary.replicas if primary.original is None else primary.original
+        goal = primary.replicas if primary.original_replicas is None else primary.original_replicas
         surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
         phase, direction = (("progressing", "forward") if observed.in_progress
                             else ("complete", None))
@@ -78,7 +78,7 @@ class MigrationFlow(Flow[MigrationObserved]):
             old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
             before=primary.images, after=primary.images, template=primary.template, growing=primary,
             progress=primary.available, is_irreversible=is_irreversible,
-            way_out=_way_out(request, observed))
+            recovery_commands=_recovery_commands(request, observed))
 
     def commands(self, request: Request,
                  observed: MigrationObserved) -> tuple[str | None, str | None]:
@@ -91,10 +91,11 @@ class MigrationFlow(Flow[MigrationObserved]):
         observed = memory.observed
         warnings = (lost_setting_warnings(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config
-                    and observed.controller and observed.stored is None and not request.undoes
+                    and observed.controller and observed.stored is None
+                    and not request.rolls_back_update
                     else [])
         scaler = autoscaler.autoscaler_of(request, memory.autoscalers)
-        if scaler is None or request.undoes:
+        if scaler is None or request.rolls_back_update:
             return warnings
         name = scaler["metadata"]["name"]
         target = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment",
@@ -104,15 +105,16 @@ class MigrationFlow(Flow[MigrationObserved]):
                 f"will no longer exist. After the migration: {request.kubectl} patch hpa {name} "
                 f"--type=merge -p '{identity.canonical(target)}'"]
 
-    def model(self, real: RealCluster) -> Model:
+    def build_model(self, cluster: RealCluster) -> Model:
         from .simulated import SimulatedMigration
 
-        configs = (real.items(Kind.DEPLOYMENT_CONFIG) if Kind.DEPLOYMENT_CONFIG in self.watches
-                   else None)
-        return SimulatedMigration(real.items(Kind.REPLICATION_CONTROLLER), real.find,
-                                  real.live_pods, configs)
+        configs = (cluster.items(Kind.DEPLOYMENT_CONFIG)
+                   if Kind.DEPLOYMENT_CONFIG in self.watched_kinds else None)
+        return SimulatedMigration(cluster.items(Kind.REPLICATION_CONTROLLER), cluster.find,
+                                  cluster.live_pods, configs)
 
-    def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+    def labels_of_deleted_controllers(self, request: Request,
+                                      cluster: Cluster) -> t.Mapping[str, Json]:
         from .in_progress import parse_migration
 
         migrations = (parse_migration(item, request) for item in cluster.migrations() or ())
@@ -120,10 +122,11 @@ class MigrationFlow(Flow[MigrationObserved]):
                 if migration and migration.request.kind is request.kind}
 
     def handover_source(self, request: Request, observed: MigrationObserved) -> Controller | None:
-        return observed.controller if observed.stored is None and not request.undoes else None
+        is_needed = observed.stored is None and not request.rolls_back_update
+        return observed.controller if is_needed else None
 
 
-def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
+def _recovery_commands(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
     """Return the commands that update a failing Deployment, and then finish the migration."""
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
@@ -142,13 +145,13 @@ def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
     """
     # The dry run returns the object as the API server would store it.
     try:
-        stored = cluster.dry_run(write)
+        admitted = cluster.dry_run(write)
     except RolloutError as error:
-        raise RolloutError(f"its {write.kind} {write.name} cannot be created", where=request.where,
-                           why=error.why, next_command=error.next_command) from error
-    if not same_template(stored["spec"]["template"], write.manifest["spec"]["template"], ""):
-        raise RolloutError("an admission plugin changes the template of its "
-                           f"{write.kind} {write.name}, "
-                           "which would create other pods",
+        raise RolloutError(f"the {write.kind} {write.name} that replaces it cannot be created",
+                           where=request.where, why=error.why,
+                           next_command=error.next_command) from error
+    if not same_template(admitted["spec"]["template"], write.manifest["spec"]["template"], ""):
+        raise RolloutError("an admission plugin changes the template of the new "
+                           f"{write.kind} {write.name}, so it would replace the existing pods",
                            where=request.where,
                            next_command="exempt it from that admission webhook or policy")

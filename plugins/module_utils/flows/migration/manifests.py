@@ -18,7 +18,12 @@ from ...model.steps import REVISION, Action, Create, Delete, Step
 from ...model.template import same_template, with_label
 from .. import handover
 from .deployment_config import deployment_fields
-from .observed import MigrationObserved, hash_of, stored_revision_name, without_rollout_identity
+from .observed import (
+    MigrationObserved,
+    stored_revision_name,
+    template_hash_of,
+    without_rollout_identity,
+)
 
 
 def creations(request: Request, observed: MigrationObserved,
@@ -52,7 +57,8 @@ def revision_manifest(request: Request, primary: Controller,
         "metadata": {"name": stored_revision_name(request), "namespace": request.namespace,
                      "labels": {object_meta.MIGRATION: primary.uid}},
         "revision": 1,
-        "data": {"hash": hash_of(request, primary), "uid": primary.uid, "manifest": manifest},
+        "data": {"hash": template_hash_of(request, primary), "uid": primary.uid,
+                 "manifest": manifest},
     }
 
 
@@ -132,12 +138,12 @@ def is_created_by_migration(request: Request, controller: Controller, observed: 
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
     manifest = (deployment_manifest(request, observed, stored) if controller is deployment
                 else replica_set_manifest(request, stored))
-    is_same = (controller.selector == manifest["spec"]["selector"]["matchLabels"]
+    has_expected_manifest = (controller.selector == manifest["spec"]["selector"]["matchLabels"]
                and _are_equal_templates(controller.template, manifest["spec"]["template"]))
     if controller is deployment:
-        return is_same or bool(
+        return has_expected_manifest or bool(
             replica_set and adopter_uid and replica_set.owner_uid == adopter_uid)
-    return is_same and controller.owner_uid in ("", adopter_uid)
+    return has_expected_manifest and controller.owner_uid in ("", adopter_uid)
 
 
 def _are_equal_templates(template: Json, other_template: Json) -> bool:
@@ -150,7 +156,7 @@ def name_conflict(request: Request, controller: Controller) -> RolloutError:
     return RolloutError(f"a {controller.kind} named {controller.name} already exists and does not "
                         "belong to this migration",
                         where=request.where,
-                        next_command=f"{request.kubectl} get {controller.kind.short} "
+                        next_command=f"{request.kubectl} get {controller.kind.kubectl_name} "
                                      f"{controller.name}")
 
 

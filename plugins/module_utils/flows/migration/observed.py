@@ -65,7 +65,8 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     controller_name = stored["manifest"]["metadata"]["name"] if stored else request.name
     controller = (active_rollout(config, rollouts) if config and not stored
                   else controllers.get(controller_name))
-    template_hash = stored["hash"] if stored else controller and hash_of(request, controller)
+    template_hash = (stored["hash"] if stored
+                     else controller and template_hash_of(request, controller))
     item = cluster.find(Kind.DEPLOYMENT, request.name)
     deployment = Deployment.from_api(item) if item else None
     item = (cluster.find(Kind.REPLICA_SET, f"{request.name}-{template_hash}")
@@ -119,7 +120,7 @@ def _may_belong_to(request: Request, stored: StoredController) -> bool:
         without_rollout_identity(request, template))
 
 
-def hash_of(request: Request, primary: Controller) -> str:
+def template_hash_of(request: Request, primary: Controller) -> str:
     """Return the value for the label pod-template-hash."""
     return identity.digest(without_rollout_identity(request, primary.template))
 

@@ -50,7 +50,7 @@ from ...model.steps import (
 )
 from .. import handover
 from ..refusals import refuse_deleting, refuse_finalizers
-from .back import pause, plan_back
+from .back import pause, plan_rollback
 from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
     delete_stored_revision,
@@ -67,8 +67,8 @@ from .observed import MigrationObserved, stored_revision_name
 
 def plan(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next decision of a migration or of its rollback. Raises RolloutError."""
-    if request.undoes:
-        return plan_back(request, observed)
+    if request.rolls_back_update:
+        return plan_rollback(request, observed)
     controller, stored, config = observed.controller, observed.stored, observed.config
     if stored is None:
         if config is None and controller is None and observed.deployment:
@@ -85,11 +85,11 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
         if existing and not is_created_by_migration(request, existing, observed, stored):
             raise name_conflict(request, existing)
     if controller:
-        return _with_controller(request, controller, observed, stored)
+        return _decide_with_controller(request, controller, observed, stored)
     # | deleted | exists | no ReplicaSet | create the ReplicaSet with a closed template |
     if observed.replica_set is None:
         return _create_replica_set(request, stored)
-    return _plan_deployment(request, observed, observed.replica_set, stored)
+    return _decide_with_replica_set(request, observed, observed.replica_set, stored)
 
 
 def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
@@ -123,7 +123,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
             where=request.where, next_command=(
                 "when its status counts all pods, restore the priorityClassName of the template, "
                 "or remove it:",
-                f"{request.kubectl} edit {controller.kind.short} {controller.name}"))
+                f"{request.kubectl} edit {controller.kind.kubectl_name} {controller.name}"))
     for existing in filter(None, (observed.deployment, observed.replica_set)):
         raise name_conflict(request, existing)
     # | exists | none | a controller that the migration would delete has finalizers | error |
@@ -139,8 +139,8 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
                 after=controller.images)
 
 
-def _with_controller(request: Request, controller: Controller, observed: MigrationObserved,
-                     stored: StoredController) -> Decision:
+def _decide_with_controller(request: Request, controller: Controller, observed: MigrationObserved,
+                            stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists."""
     # | created again (another uid) | exists | any | error |
     if controller.uid != stored["uid"]:
@@ -156,7 +156,7 @@ def _with_controller(request: Request, controller: Controller, observed: Migrati
     if replica_set or handover.is_closed(controller):
         _refuse_another_template(request, controller, stored)
     if replica_set is None:
-        return _plan_without_replica_set(request, controller, observed, stored)
+        return _decide_without_replica_set(request, controller, observed, stored)
     # | exists | exists | the ReplicaSet is being deleted | hand its pods back, then wait |
     # A later step creates the ReplicaSet again. If the controller is being deleted, too, only wait.
     if replica_set.is_deleting:
@@ -175,8 +175,8 @@ def _with_controller(request: Request, controller: Controller, observed: Migrati
     return _hand_over(controller, replica_set, observed, stored)
 
 
-def _plan_without_replica_set(request: Request, controller: Controller, observed: MigrationObserved,
-                              stored: StoredController) -> Decision:
+def _decide_without_replica_set(request: Request, controller: Controller,
+                                observed: MigrationObserved, stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
     # | open | outdated | no ReplicaSet | delete the ControllerRevision, then create it again |
     # A closed controller is not stored again: it was closed after the creation of the ReplicaSet,
@@ -203,11 +203,11 @@ def _hand_over(controller: Controller, replica_set: Controller, observed: Migrat
         return wait_for_deletion(controller)
     # | closed | exists | closed ReplicaSet | hand over and label pods; then delete the controller |
     labels = {object_meta.HASH_LABEL: stored["hash"]}
-    if decision := handover.reparent(observed.pods, controller, replica_set, labels):
+    if decision := handover.reparent_or_wait(observed.pods, controller, replica_set, labels):
         return decision
     # | being deleted, no pods | exists | closed ReplicaSet with all pods | open the ReplicaSet |
     if controller.is_deleting and not controller.current:
-        return _open(observed, replica_set, stored)
+        return _open_replica_set(observed, replica_set, stored)
     return handover.delete_empty(controller)
 
 
@@ -231,8 +231,8 @@ def _create_replica_set(request: Request, stored: StoredController) -> Step:
                 after=stored_images(stored))
 
 
-def _plan_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
-                     stored: StoredController) -> Decision:
+def _decide_with_replica_set(request: Request, observed: MigrationObserved,
+                             replica_set: Controller, stored: StoredController) -> Decision:
     # | deleted | exists | the Deployment is being deleted | error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
@@ -245,7 +245,8 @@ def _plan_deployment(request: Request, observed: MigrationObserved, replica_set:
         labels = {object_meta.HASH_LABEL: stored["hash"]}
         step = handover.reparent_step(observed.pods or (), stored["uid"],
                                       stored["manifest"]["metadata"]["name"], replica_set, labels)
-        return step if step and replica_set.is_observed else _open(observed, replica_set, stored)
+        return (step if step and replica_set.is_observed
+                else _open_replica_set(observed, replica_set, stored))
     # | deleted | exists | open ReplicaSet, no Deployment | create the Deployment, paused |
     deployment = observed.deployment
     if deployment is None:
@@ -270,14 +271,14 @@ def _plan_deployment(request: Request, observed: MigrationObserved, replica_set:
     return delete_stored_revision(request, "the Deployment has all pods", ends_task=True)
 
 
-def _open(observed: MigrationObserved, replica_set: Controller,
-          stored: StoredController) -> Decision:
+def _open_replica_set(observed: MigrationObserved, replica_set: Controller,
+                      stored: StoredController) -> Decision:
     # Ignore pods with neither owner nor label, left behind by a deletion with --cascade=orphan.
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     pods = (observed.pods
             and tuple(pod for pod in observed.pods
                       if pod.owner_uid or labels.items() <= pod.labels.items()))
-    if not handover.may_open(replica_set, stored["uid"], pods):
+    if not handover.is_safe_to_open(replica_set, stored["uid"], pods):
         return Wait(f"pods of {replica_set.name}: {replica_set.current}/{replica_set.replicas}")
     priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
     write = patch(replica_set, *handover.opening_operations(priority_class))

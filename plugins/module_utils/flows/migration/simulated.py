@@ -71,7 +71,8 @@ class SimulatedMigration(Model):
             names = {pod.name for pod in write.pods}
             target_uid = write.target_reference["uid"]
             self._pods = tuple(
-                pod._replace(owner_uid=target_uid, labels=_with_changes(pod.labels, write.labels))
+                pod._replace(owner_uid=target_uid,
+                             labels=_with_label_changes(pod.labels, write.labels))
                 if pod.name in names else pod for pod in self._pods or ())
             self.settle()
             return True
@@ -98,7 +99,7 @@ class SimulatedMigration(Model):
         status = {**(item.get("status") or {}),
                   "observedGeneration": item["metadata"].get("generation", 0)}
         if kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):
-            return {**item, "status": {**status, **self._counts(parse(Kind(kind), item))}}
+            return {**item, "status": {**status, **self._status_counts(parse(Kind(kind), item))}}
         if kind == Kind.DEPLOYMENT_CONFIG:
             return {**item, "status": status}
         if kind == Kind.DEPLOYMENT:
@@ -110,7 +111,7 @@ class SimulatedMigration(Model):
                     "status": {**status, **dict.fromkeys(counts, item["spec"].get("replicas", 0))}}
         return item
 
-    def _counts(self, controller: Controller) -> Json:
+    def _status_counts(self, controller: Controller) -> Json:
         """Return the counts in the final status.
 
         No pod is created from a closed template, so only existing pods count.
@@ -122,7 +123,7 @@ class SimulatedMigration(Model):
         return dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), count)
 
 
-def _with_changes(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
+def _with_label_changes(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
     return {key: value for key, value in {**labels, **changes}.items() if value is not None}
 
 

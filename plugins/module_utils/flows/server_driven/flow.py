@@ -19,7 +19,7 @@ from ...model.request import Request
 from ...model.steps import Decision
 from .. import autoscaler, provenance
 from ..commands import resume_and_rollback
-from ..desired import desired_template, in_place_write, template_patch
+from ..desired import desired_template, dry_run_patch, template_patch
 from ..flow import Cluster, Flow, Memory, RolloutStatus
 from ..provenance import Match
 from . import recorded
@@ -38,7 +38,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         """Return a status with survivor, old, new, growing, shrinking, holders and progress."""
         raise NotImplementedError
 
-    def with_details(self, request: Request, observed: ObservedT, desired: Json | None,
+    def with_details(self, request: Request, observed: ObservedT, desired_template: Json | None,
                      cluster: Cluster,
                      memory: Memory) -> ObservedT:
         """Return the observation, with the history and the pods if the next decision needs them.
@@ -55,20 +55,21 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
         primary = cluster.controllers().get(request.name)
-        if primary is None or request.undoes:
+        if primary is None or request.rolls_back_update:
             return None
-        return desired_template(request, primary, cluster, memory, in_place_write)
+        return desired_template(request, primary, cluster, memory, dry_run_patch)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
         observed = self.find(request, cluster)
         primary = observed.primary
         if primary is None:
             return observed
-        desired = self.desired_template(request, cluster, memory)
-        observed = self.with_details(request, observed, desired, cluster, memory)
+        desired_template = self.desired_template(request, cluster, memory)
+        observed = self.with_details(request, observed, desired_template, cluster, memory)
         return dataclasses.replace(
-            observed, desired=desired,
-            is_confirmed=self._is_confirmed(request, observed, primary, desired, cluster, memory),
+            observed, desired_template=desired_template,
+            is_confirmed=self._is_confirmed(request, observed, primary, desired_template, cluster,
+                                            memory),
             now=memory.now, server_time=memory.server_time, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(primary.template, memory.budgets)))
@@ -81,14 +82,15 @@ class ServerDrivenFlow(Flow[ObservedT]):
         if primary is None:
             return RolloutStatus(None)
         phase, direction = phase_and_direction(observed)
-        surge, unavailable = self.planner.settings_type(request, observed, primary).bounds
+        settings = self.planner.settings_type(request, observed, primary)
+        surge, unavailable = settings.surge_and_unavailable
         return dataclasses.replace(
             self.status_of_pods(observed, direction), phase=phase, direction=direction,
             goal=primary.replicas,
             surge=surge, unavailable=unavailable, since=rollout.time if rollout else None,
             before=observed.images_before,
             after=primary.images, template=primary.template,
-            paused=rollout.paused if rollout else None)
+            paused_at=rollout.paused if rollout else None)
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
         if observed.primary is None or not observed.in_progress:
@@ -105,17 +107,19 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return [*self.own_warnings(request, observed),
                 *recorded.history_limit_warnings(observed.primary)]
 
-    def match(self, request: Request, observed: ObservedT, desired: Json | None) -> Match:
+    def match(self, request: Request, observed: ObservedT, desired_template: Json | None) -> Match:
         """Return how the current template matches the request."""
-        if observed.primary is None or desired is None:
+        if observed.primary is None or desired_template is None:
             return Match.NO
-        return self.planner(request, observed, observed.primary).match(desired)
+        return self.planner(request, observed, observed.primary).match(desired_template)
 
     def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
-                      desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
-        if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
+                      desired_template: Json | None, cluster: Cluster, memory: Memory) -> bool:
+        if desired_template is None:
             return False
-        return provenance.is_confirmed(request, primary, desired, cluster, memory,
+        if self.match(request, observed, desired_template) is not Match.RECORDED:
+            return False
+        return provenance.is_confirmed(request, primary, desired_template, cluster, memory,
                                        lambda template: template_patch(request, primary, template))
 
 

@@ -30,12 +30,12 @@ class ServerDrivenObserved(Observed):
     # Defined by each kind
 
     @property
-    def is_all_new(self) -> bool:
+    def are_all_pods_new(self) -> bool:
         """Whether all pods are new and available, according to the status."""
         raise NotImplementedError
 
     @property
-    def is_proven(self) -> bool:
+    def is_record_confirmed(self) -> bool:
         """Whether the status or the settings confirm the record."""
         raise NotImplementedError
 
@@ -46,41 +46,41 @@ class ServerDrivenObserved(Observed):
 
     @property
     def previous_revision(self) -> Revision | None:
-        """The revision before the update, whoever began it; None if unknown."""
+        """The revision before the update, also of another client's update; None if unknown."""
         raise NotImplementedError
 
     @property
-    def newest_other(self) -> Revision | None:
+    def newest_other_revision(self) -> Revision | None:
         """The newest revision with another template, or None."""
         raise NotImplementedError
 
     @property
-    def current_revision_number(self) -> int | None:
+    def present_revision_number(self) -> int | None:
         """The revision number of the current template, or None."""
         raise NotImplementedError
 
     @property
-    def former_numbers(self) -> t.Collection[int]:
+    def former_revision_numbers(self) -> t.Collection[int]:
         """The revision numbers that the current template had before rollbacks to it."""
         raise NotImplementedError
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if its previous settings can be trusted."""
+        """The record, if its previous settings may be restored."""
         return self.record
 
     @property
     def is_rolled_out(self) -> bool:
         """Whether all requested pods have the current template."""
-        return self.is_all_new
+        return self.are_all_pods_new
 
     @property
-    def is_rolling(self) -> bool:
+    def does_status_show_update(self) -> bool:
         """Whether the status shows an update in progress, even without a record."""
         return False
 
     @property
-    def is_stuck(self) -> bool:
+    def has_stuck_pods(self) -> bool:
         """Whether old pods remain that the controller manager never replaces."""
         return False
 
@@ -90,23 +90,23 @@ class ServerDrivenObserved(Observed):
         return False
 
     @property
-    def contested_revisions(self) -> tuple[Revision, ...]:
-        """The two candidates for the previous revision; () if there is no doubt."""
+    def previous_revision_candidates(self) -> tuple[Revision, ...]:
+        """The two candidates for the previous revision; () if it is certain or unknown."""
         return ()
 
     # Common to all kinds
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record, if it is proven."""
-        return self.record if self.is_proven else None
+        """The record, if the status or the settings confirm it."""
+        return self.record if self.is_record_confirmed else None
 
     @property
     def in_progress(self) -> bool:
-        return self.rollout is not None or self.is_rolling
+        return self.rollout is not None or self.does_status_show_update
 
     @property
-    def newest_number(self) -> int:
+    def newest_revision_number(self) -> int:
         """The highest revision number in the history, or 0."""
         return max((revision.number for revision in self.history), default=0)
 

@@ -45,46 +45,49 @@ class Planner(Rules[ObservedT]):
         """Return the next step, a wait or the end. Raises RolloutError."""
         # | record | condition | step |
         # | any | the controller belongs to another object, or is being deleted | error |
-        self.refuse_owned_or_deleting()
-        return self._roll_back() if self.request.undoes else self._roll_forward()
+        self.refuse_unusable_controller()
+        return self._roll_back() if self.request.rolls_back_update else self._roll_forward()
 
     def _roll_forward(self) -> Decision:
-        desired, record = self.observed.desired or {}, self.observed.record
-        has_desired_template = self.match(desired).is_result
-        if record is None or not (self.observed.is_proven or has_desired_template):
-            return self._decide_without_update(desired, has_desired_template=has_desired_template)
-        if not has_desired_template:
-            return self.decide_on_other_update(desired, record)
+        desired_template, record = self.observed.desired_template or {}, self.observed.record
+        is_desired_template_set = self.match(desired_template).is_result
+        if record is None or not (self.observed.is_record_confirmed or is_desired_template_set):
+            return self._decide_if_no_update_in_progress(
+                desired_template, is_desired_template_set=is_desired_template_set)
+        if not is_desired_template_set:
+            return self.decide_if_template_differs(desired_template, record)
         return self._resume(record)
 
-    def _decide_without_update(self, desired: Json, *, has_desired_template: bool) -> Decision:
+    def _decide_if_no_update_in_progress(self, desired_template: Json, *,
+                                         is_desired_template_set: bool) -> Decision:
         """Return the decision if no update is in progress, for example to begin an update."""
         request, observed, primary = self.request, self.observed, self.primary
         # | none | all requested pods already have the desired template | done, unchanged |
-        if has_desired_template and observed.is_rolled_out:
+        if is_desired_template_set and observed.is_rolled_out:
             return Done(recorded.unchanged_message(request, primary,
-                                                   observed.current_revision_number))
+                                                   observed.present_revision_number))
         self.refuse_paused()
         # | none | `wait: true`, the desired template is set, the server replaces the pods | wait |
-        if has_desired_template and self.does_server_replace_pods:
-            wait = self.progress()
+        if is_desired_template_set and self.does_server_replace_pods:
+            wait = self.wait_for_progress()
             # | none | as in the row above, but with `wait: false` | done, unchanged |
             return (dataclasses.replace(wait, is_idle=True) if request.waits
                     else Done(f"{primary.name} already has the desired template: {wait.until}"))
         # | none | all other cases, except `rolled_back` | **update** to the desired template |
-        return self.begin(desired, Rollout.UPDATING)
+        return self.begin(desired_template, Rollout.UPDATING)
 
-    def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
+    def decide_if_template_differs(self, desired_template: Json, record: Rollout) -> Decision:
         """Return the decision during an update, if the current template is not the desired one.
 
         Raises RolloutError.
         """
         # | any | `to_revision` is not the current revision | **update** to `to_revision` |
         # | rolling back | the requested update is being rolled back | **update** to its template |
-        is_reversal = record.is_rolling_back and (record.request == self.request.fingerprint
-                                                  or record.before == images_of(desired))
-        if self.request.revision is not None or is_reversal:
-            return self.begin(desired, Rollout.UPDATING)
+        reverses_rollback = record.is_rolling_back and (
+            record.request == self.request.fingerprint
+            or record.before == images_of(desired_template))
+        if self.request.revision_template is not None or reverses_rollback:
+            return self.begin(desired_template, Rollout.UPDATING)
         # | updating, rolling back | another template is desired | error: an update is in progress |
         raise self._another_update(record)
 
@@ -92,29 +95,30 @@ class Planner(Rules[ObservedT]):
         observed, primary, record = self.observed, self.primary, self.observed.record
         # | any | `rolled_back`, but the server has not observed the last change yet | wait |
         if self.is_status_outdated:
-            return self.progress()
+            return self.wait_for_progress()
         # | updating | `rolled_back`, the previous template is already set | finish the rollback |
         if record and not record.is_rolling_back:
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | updating | `rolled_back`, but two revisions may be the previous one | error |
-            elif observed.contested_revisions:
+            elif observed.previous_revision_candidates:
                 raise refusals.ambiguous_previous_template(self.request,
-                                                           observed.contested_revisions)
+                                                           observed.previous_revision_candidates)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_rolling_back:
             return self._resume(record)
         # | none | `rolled_back`, pods stuck at another template | **update** to the current one |
         # The server never replaces stuck pods.
-        if record is None and observed.is_stuck:
+        if record is None and observed.has_stuck_pods:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, an update is unfinished | **update** to the previous template |
         # The record alone shows an unfinished update, too: if its task was killed, the server may
         # have replaced all pods since, so that the status shows no update.
-        if observed.previous_revision and (observed.is_rolling or record):
+        if observed.previous_revision and (observed.does_status_show_update or record):
             return self.begin(observed.previous_revision.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
-        if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
+        if observed.is_irreversible and (observed.is_record_confirmed
+                                         or observed.does_status_show_update):
             raise self.lost_template_error()
         # | none | `rolled_back` is done, old pods remain | **update** to the current template |
         # | none | `rolled_back`, and the last update is already rolled back | done, unchanged |
@@ -123,9 +127,9 @@ class Planner(Rules[ObservedT]):
                 return self.begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
         # | none | all other cases of `rolled_back` | error: nothing to roll back |
-        raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
+        raise refusals.nothing_to_roll_back(self.request, observed.newest_other_revision)
 
-    def begin(self, desired: Json, outcome: str) -> Decision:
+    def begin(self, desired_template: Json, outcome: str) -> Decision:
         """Return the step that begins an update or a rollback, or a decision that must come first.
 
         outcome: Rollout.UPDATING or Rollout.ROLLING_BACK.
@@ -134,29 +138,30 @@ class Planner(Rules[ObservedT]):
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
-        settings = self.settings.of_update(desired)
-        is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # The record of a rollback keeps the fingerprint of the update. If no record of the update
-        # exists, the fingerprint is that of state=rolled_back; to_revision=previous is left out.
+        settings = self.settings.settings_during_update(desired_template)
+        is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired_template)
+        # The record of a rollback keeps the fingerprint of the update. If the update has no record,
+        # the fingerprint is that of plain state=rolled_back, even with to_revision=previous.
         requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
                                  else request.fingerprint)
         fingerprint = (observed.record.request if is_rollback and observed.record
                        else requested_fingerprint)
-        if step := self.preparation(desired, fingerprint):
+        if step := self.preparatory_step(desired_template, fingerprint):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,
-                         self.predecessor(desired, is_rolling_back=is_rollback),
-                         observed.newest_number,
+                         self.predecessor_name(desired_template, is_rolling_back=is_rollback),
+                         observed.newest_revision_number,
                          *recorded.changed_fields(self.settings.baseline, settings),
-                         fingerprint, self.initial_digest(desired), request.to_revision)
-        self.refuse_without_room(record, desired)
-        write = recorded.patch(primary, record.text, settings, desired)
+                         fingerprint, self.initial_template_digest(desired_template),
+                         request.to_revision)
+        self.refuse_too_large_annotations(record, desired_template)
+        write = recorded.patch(primary, record.text, settings, desired_template)
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 
     def _resume(self, record: Rollout) -> Decision:
         if self.is_status_outdated:
-            return self.progress()
-        primary, settings = self.primary, self.settings.of_update()
+            return self.wait_for_progress()
+        primary, settings = self.primary, self.settings.settings_during_update()
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current_record = dataclasses.replace(record, original=original, overrides=overrides,
                                              template=recorded.digest(primary), paused=None)
@@ -181,7 +186,7 @@ class Planner(Rules[ObservedT]):
                               **observed.stamp}
         if is_rollback:
             final_record |= recorded.rollback_fields(
-                request, primary, record, observed.current_revision_number)
+                request, primary, record, observed.present_revision_number)
         else:
             final_record["request"] = provenance.record_entry(
                 record.request, primary, request.label_key)
@@ -193,16 +198,18 @@ class Planner(Rules[ObservedT]):
     def _another_update(self, record: Rollout) -> RolloutError:
         request, images = self.request, self.primary.images
         state = "is being rolled back" if record.is_rolling_back else "is in progress"
-        is_template_of_task = self.is_template_of_task(record)
-        origin = "" if is_template_of_task else (
-            f" Another client began it during an update to {image_names(record.after)}")
+        was_template_set_by_task = self.was_template_set_by_task(record)
+        origin = "" if was_template_set_by_task else (
+            " Another client has changed the template since the update to "
+            f"{image_names(record.after)}")
         rollback_commands = (
             [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else [])
         return RolloutError(
             f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
             f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
             where=request.where, next_command=list_alternatives(
-                *commands.finish(request, record, is_template_of_task, images), *rollback_commands))
+                *commands.finish(request, record, was_template_set_by_task, images),
+                *rollback_commands))
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
@@ -215,21 +222,23 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 
 def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
                               primary: ServerDriven) -> Request:
-    """Return the request with the template of the revision `to_revision` in the field `revision`.
+    """Return the request with the template of the revision `to_revision`.
 
     The request is unchanged if to_revision=previous means the same as state=rolled_back.
     Raises RolloutError if no template, or more than one, has the revision number.
     """
     if request.rolls_back_to_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,
-                                           observed.former_numbers,
-                                           in_progress=observed.in_progress or observed.is_stuck)
+                                           observed.former_revision_numbers,
+                                           in_progress=(observed.in_progress
+                                                        or observed.has_stuck_pods))
         if number is None:
             return request
         request = dataclasses.replace(request, to_revision=number)
     revisions = observed.revisions_with_number(request.to_revision)
     # | any | no template, or more than one, has the revision number `to_revision` | error |
     if not revisions:
-        raise refusals.no_such_revision(request, observed.history, observed.newest_number or 1)
-    refusals.refuse_contested(request, revisions)
-    return dataclasses.replace(request, revision=revisions[0].template)
+        raise refusals.no_such_revision(request, observed.history,
+                                        observed.newest_revision_number or 1)
+    refusals.refuse_ambiguous_revision(request, revisions)
+    return dataclasses.replace(request, revision_template=revisions[0].template)

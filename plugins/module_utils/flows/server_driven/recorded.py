@@ -29,18 +29,18 @@ _RECORD_GROWTH_BYTES = 512
 _ADDED_ANNOTATION_BYTES = 150
 
 
-def pauses(request: Request, primary: ServerDriven) -> bool:
-    """Return whether the task pauses the update."""
-    return request.pause_at is not None and not request.undoes and primary.may_pause
+def is_pause_requested(request: Request, primary: ServerDriven) -> bool:
+    """Return whether the task is to pause the update."""
+    return request.pause_at is not None and not request.rolls_back_update and primary.may_pause
 
 
 def unchanged_message(request: Request, primary: ServerDriven,
-                      current_revision_number: int | None) -> str:
+                      present_revision_number: int | None) -> str:
     """Return the message of a task that changes nothing."""
-    if request.revision is None:
+    if request.revision_template is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
-            if current_revision_number == request.to_revision else
+            if present_revision_number == request.to_revision else
             f"{primary.name} is already rolled back to revision {request.to_revision}")
 
 
@@ -51,19 +51,19 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
-                    current_revision_number: int | None) -> Json:
+                    present_revision_number: int | None) -> Json:
     """Return the fields of the final record of a rollback."""
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
-                    **({"revision": current_revision_number} if current_revision_number else {})}
+                    **({"revision": present_revision_number} if present_revision_number else {})}
     if record.request == PREVIOUS:
         fields["request"] = (record.request if record.is_rolling_back else
                              provenance.record_entry(record.request, primary, request.label_key))
     return fields
 
 
-def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout,
-                        replica_set_annotations: t.Mapping[str, str]) -> None:
+def refuse_too_large_annotations(request: Request, primary: ServerDriven, record: Rollout,
+                                 replica_set_annotations: t.Mapping[str, str]) -> None:
     """Raise RolloutError if the record would make the annotations too large.
 
     The Deployment controller copies them to its ReplicaSet. It cannot scale a ReplicaSet whose
@@ -71,7 +71,7 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
     """
     growth = 0 if record.is_rolling_back else _RECORD_GROWTH_BYTES
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
-    refusals.refuse_without_room(request, primary, annotations, growth)
+    refusals.refuse_too_large_annotations(request, primary, annotations, growth)
     # The Deployment controller copies neither its own annotations nor the annotation of kubectl
     # apply (annotationsToSkip in pkg/controller/deployment/util).
     controller_prefix = object_meta.REVISION.removesuffix("revision")
@@ -79,16 +79,16 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
     copied_annotations = {key: text for key, text in annotations.items()
                           if not key.startswith(controller_prefix) and key != last_applied_key}
     merged_annotations = {**replica_set_annotations, **copied_annotations}
-    refusals.refuse_without_room(request, primary, merged_annotations,
-                                 growth + _ADDED_ANNOTATION_BYTES,
-                                 "the Deployment controller copies them to its ReplicaSet, and "
-                                 "adds some of its own")
+    refusals.refuse_too_large_annotations(request, primary, merged_annotations,
+                                          growth + _ADDED_ANNOTATION_BYTES,
+                                          "the Deployment controller copies them to its "
+                                          "ReplicaSet, and adds some of its own")
 
 
 def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
     """Return the settings to restore at the end of the update.
 
-    record: None without an update, or if the record is not to be trusted.
+    record: None without an update, or if the record may be forged.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
@@ -96,7 +96,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored_value = _restored_value(settings[field], override, original)
         if restored_value != settings[field]:
-            # A mix with current parts may be invalid: some numbers are valid only with OnDelete.
+            # A mix of original and current parts may be invalid: some numbers are valid only with
+            # OnDelete.
             settings[field] = (restored_value if has_only_valid_settings({field: restored_value})
                                else original)
     if request.min_ready_seconds is not None:
@@ -148,7 +149,7 @@ def history_limit_warnings(primary: ServerDriven) -> list[str]:
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
     """Return two dicts with the changed fields: baseline values and new values.
 
-    `paused` is not restored at the end, so only the new values may contain it.
+    `paused` is not restored at the end, so only the new values contain it.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
@@ -157,7 +158,7 @@ def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
             {**{field: settings[field] for field in fields}, **paused})
 
 
-def patch(primary: ServerDriven, record: str, settings: Json,
+def patch(primary: ServerDriven, record_text: str, settings: Json,
           template: Json | None = None) -> Patch:
     """Return the patch that writes the record, the settings and any new template."""
     operations = [test("/metadata/uid", primary.uid),
@@ -171,7 +172,7 @@ def patch(primary: ServerDriven, record: str, settings: Json,
         if value != primary.settings[field]:
             path = f"/spec/{field}"
             operations.append({"op": "remove", "path": path} if value is None else put(path, value))
-    operations.append(put(annotation(object_meta.LAST_ROLLOUT), record))
+    operations.append(put(annotation(object_meta.LAST_ROLLOUT), record_text))
     if template is not None:
         operations.append(put("/spec/template", template))
     return Patch(primary.name, tuple(operations), str(primary.kind))

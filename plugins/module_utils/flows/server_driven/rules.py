@@ -28,7 +28,7 @@ class Settings(t.Generic[ObservedT]):
 
     def __init__(self, request: Request, observed: ObservedT, primary: ServerDriven) -> None:
         self.request, self.observed, self.primary = request, observed, primary
-        self.pauses = recorded.pauses(request, primary)
+        self.is_pause_requested = recorded.is_pause_requested(request, primary)
 
     @functools.cached_property
     def baseline(self) -> Json:
@@ -38,14 +38,14 @@ class Settings(t.Generic[ObservedT]):
     # Defined by each kind
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        """The surge, and the number of pods that may be unavailable."""
+    def surge_and_unavailable(self) -> tuple[int, int]:
+        """The number of pods beyond the goal, and the number of pods that may be unavailable."""
         raise NotImplementedError
 
-    def of_update(self, desired: Json | None = None) -> Json:
+    def settings_during_update(self, desired_template: Json | None = None) -> Json:
         """Return the settings for the rest of the update.
 
-        desired: the template to set; None if the controller already has the desired template.
+        desired_template: None if the controller already has the desired template.
         """
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class Rules(t.Generic[ObservedT]):
 
     # Defined by each kind
 
-    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
+    def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the ReplicaSet or ControllerRevision to replace."""
         raise NotImplementedError
 
@@ -78,8 +78,8 @@ class Rules(t.Generic[ObservedT]):
         """Return the next decision of the update, or None if only the end has to be recorded."""
         raise NotImplementedError
 
-    def progress(self) -> Wait:
-        """Return a wait with numbers of pods, such as "web 2/3 updated, 1 available"."""
+    def wait_for_progress(self) -> Wait:
+        """Return the wait for pods, with numbers such as "web 2/3 updated, 1 available"."""
         raise NotImplementedError
 
     @property
@@ -111,11 +111,11 @@ class Rules(t.Generic[ObservedT]):
         """Whether the controller manager replaces all old pods by itself."""
         return True
 
-    def match(self, desired: Json) -> Match:
+    def match(self, desired_template: Json) -> Match:
         """Return how the current template matches the request."""
-        # For a restart, is_recorded compares the hash of the template. A restart therefore counts
+        # For a restart, is_recorded already compares the hash of the template, so its match counts
         # as confirmed without a dry run.
-        return provenance.match(self.request, self.primary.template, desired,
+        return provenance.match(self.request, self.primary.template, desired_template,
                                 is_recorded=self.is_recorded,
                                 is_confirmed=(self.observed.is_confirmed
                                               or self.request.state.restarts))
@@ -125,42 +125,42 @@ class Rules(t.Generic[ObservedT]):
         """Whether the record says that the current template is the result of the request."""
         record = self.observed.record
         if record is None:
-            return provenance.has_ended(self.request, self.primary)
-        return (provenance.has_begun(self.request, self.primary) and not record.is_rolling_back
+            return provenance.records_end(self.request, self.primary)
+        return (provenance.records_start(self.request, self.primary) and not record.is_rolling_back
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the current template has the hash in the record.
 
-        This implementation compares the hash only for a restart. Otherwise, it returns True.
+        By default, compare the hashes only for a restart, and return True for other tasks.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
-    def is_template_of_task(self, record: Rollout) -> bool:
+    def was_template_set_by_task(self, record: Rollout) -> bool:
         """Return whether the task that began the update has set the current template."""
         return self.primary.images == record.after
 
-    def refuse_owned_or_deleting(self) -> None:
-        """Raise RolloutError if the controller has an owner or is being deleted."""
-        refusals.refuse_owned(self.request, self.primary, self.observed.desired)
+    def refuse_unusable_controller(self) -> None:
+        """Raise RolloutError if the controller cannot be updated: it has an owner, for example."""
+        refusals.refuse_owned(self.request, self.primary, self.observed.desired_template)
         refusals.refuse_deleting(self.request, self.primary)
 
     def refuse_paused(self) -> None:
         """Raise RolloutError if another client has paused the controller."""
 
-    def refuse_without_room(self, record: Rollout, desired: Json) -> None:
+    def refuse_too_large_annotations(self, record: Rollout, desired_template: Json) -> None:
         """Raise RolloutError if the record would make the annotations too large."""
 
-    def preparation(self, desired: Json, fingerprint: str) -> Step | None:
+    def preparatory_step(self, desired_template: Json, fingerprint: str) -> Step | None:
         """Return a step that must precede the first patch of an update, or None."""
         return None
 
-    def initial_digest(self, desired: Json) -> str:
-        """Return the hash of the desired template for the first record."""
-        return recorded.digest(self.primary, desired)
+    def initial_template_digest(self, desired_template: Json) -> str:
+        """Return the hash of the desired template for the first record; "" for no hash."""
+        return recorded.digest(self.primary, desired_template)
 
     def lost_template_error(self) -> RolloutError:
         """Return the error for a rollback to a template that no longer exists."""
         is_paused = bool(self.observed.rollout and self.observed.rollout.paused is not None)
-        return refusals.template_lost(self.request, is_paused, self.observed.newest_other)
+        return refusals.template_lost(self.request, is_paused, self.observed.newest_other_revision)

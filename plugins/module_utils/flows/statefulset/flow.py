@@ -14,21 +14,21 @@ from ...model.kinds import Kind
 from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import StatefulSet, pod_ordinal
-from ..controller_revisions.flow import HISTORY_RULE, RevisionsFlow, readiness_warnings
+from ..controller_revisions.flow import HISTORY_RULE, RevisionDrivenFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from .observed import StatefulSetObserved, TroubledPod, find
 from .planner import StatefulSetPlanner
 
 
-class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
+class StatefulSetFlow(RevisionDrivenFlow[StatefulSetObserved]):
     """The flow of one StatefulSet."""
 
-    watches = (Kind.STATEFUL_SET,)
+    watched_kinds = (Kind.STATEFUL_SET,)
     planner = StatefulSetPlanner
 
-    def needs(self, request: Request) -> tuple[Rule, ...]:
+    def required_permissions(self, request: Request) -> tuple[Rule, ...]:
         rule = ("apps", "statefulsets", ("get", "list", "watch", "patch"))
-        if not (request.state.undoes or request.rolls_back_on_failure):
+        if not (request.state.rolls_back or request.rolls_back_on_failure):
             return (rule,)
         return (rule, HISTORY_RULE, ("", "pods", ("list", "watch", "delete")))
 
@@ -36,16 +36,16 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
                        revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
         return find(primary, revisions)
 
-    def needs_history(self, request: Request, observed: StatefulSetObserved, desired: Json | None,
-                      memory: Memory) -> bool:
-        return request.state.undoes or observed.in_progress or observed.record is not None
+    def needs_history(self, request: Request, observed: StatefulSetObserved,
+                      desired_template: Json | None, memory: Memory) -> bool:
+        return request.state.rolls_back or observed.in_progress or observed.record is not None
 
     def with_pods(self, request: Request, observed: StatefulSetObserved, cluster: Cluster,
                   memory: Memory) -> StatefulSetObserved:
         primary = observed.primary
         if primary is None or not primary.is_observed:
             return observed
-        if not request.state.undoes or observed.is_all_new:
+        if not request.state.rolls_back or observed.are_all_pods_new:
             return observed
         pods = map(TroubledPod.from_api, own_pods(primary, cluster.troubled_pods(primary)))
         troubled_pods = tuple(sorted(pods, key=lambda pod: pod.ordinal))
@@ -55,10 +55,10 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
         ordinals = frozenset(pod_ordinal(pod.name) for pod in own_live_pods(cluster, primary))
         return dataclasses.replace(observed, live_ordinals=ordinals)
 
-    def model(self, real: RealCluster) -> Model:
+    def build_model(self, cluster: RealCluster) -> Model:
         from .simulated import SimulatedStatefulSets
 
-        return SimulatedStatefulSets(real.items(), real.revisions, real.troubled_pods)
+        return SimulatedStatefulSets(cluster.items(), cluster.revisions, cluster.troubled_pods)
 
     def own_warnings(self, request: Request, observed: StatefulSetObserved) -> list[str]:
         primary = observed.primary
@@ -71,7 +71,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
 
 
 def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
-    if not primary.is_replaced_by_server:
+    if not primary.replaces_pods_automatically:
         yield (f"updateStrategy of StatefulSet {primary.name} is OnDelete: for this update, the "
                "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
     elif primary.partition:
@@ -101,7 +101,7 @@ def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields. It may also have defaults."""
+    """Return whether the stored value has all requested fields, with or without defaults."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

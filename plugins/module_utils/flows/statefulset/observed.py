@@ -13,11 +13,11 @@ the record needs evidence:
 | a pause | no evidence is needed, since a pause does not block another update |
 | it is a rollback | the status names only one revision; or the present one is older or renumbered |
 | the previous template | the status names it, or the record names the newest non-current revision |
-| the previous updateStrategy | the update set the current one; no restore raises maxUnavailable |
+| the previous strategy | the update set the current one; a restore never raises maxUnavailable |
 
-A forged record can still have two effects. When the next task ends, it may set another partition,
-OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
-ended.
+A forged record can still have two effects. At its end, the next task may "restore" forged settings:
+another partition, OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an
+update that has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ...model.server_driven import StatefulSet, pod_ordinal
 from ...model.template import labels_of
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
-    RevisionsObserved,
+    RevisionDrivenObserved,
     may_have_been_restored,
     own_revisions,
     with_rolling_update,
@@ -67,7 +67,7 @@ class TroubledPod(t.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StatefulSetObserved(RevisionsObserved):
+class StatefulSetObserved(RevisionDrivenObserved):
     """The observation of a StatefulSet."""
 
     primary: StatefulSet | None
@@ -77,13 +77,13 @@ class StatefulSetObserved(RevisionsObserved):
     live_ordinals: frozenset[int] | None = None
 
     @property
-    def is_rolling(self) -> bool:
+    def does_status_show_update(self) -> bool:
         primary = self.primary
-        return bool(primary and primary.is_observed and primary.is_replaced_by_server
+        return bool(primary and primary.is_observed and primary.replaces_pods_automatically
                     and primary.current_revision != primary.update_revision)
 
     @property
-    def would_increase_max_unavailable(self) -> bool:
+    def would_restoring_raise_max_unavailable(self) -> bool:
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -93,33 +93,34 @@ class StatefulSetObserved(RevisionsObserved):
                 > max_unavailable_pods(primary.rolling_update, size))
 
     @property
-    def present_name(self) -> str:
+    def present_revision_name(self) -> str:
         return self.primary.update_revision if self.primary else ""
 
     @property
     def present_revision(self) -> Revision | None:
-        return next((revision for revision in self.history if revision.name == self.present_name),
-                    None)
+        return next((revision for revision in self.history
+                     if revision.name == self.present_revision_name), None)
 
     @property
     def previous_revision(self) -> Revision | None:
         other_revisions = self.other_revisions
         if self.record and other_revisions and other_revisions[0].name == self.record.previous_name:
             return other_revisions[0]
-        current_name = self.primary.current_revision if self.primary and self.is_rolling else None
+        current_name = (self.primary.current_revision
+                        if self.primary and self.does_status_show_update else None)
         return next((revision for revision in other_revisions if revision.name == current_name),
                     None)
 
     @property
-    def contested_revisions(self) -> tuple[Revision, ...]:
-        """The recorded and the newest other revision, if either may be the previous revision.
+    def previous_revision_candidates(self) -> tuple[Revision, ...]:
+        """The two candidates for the previous revision; () if it is certain or unknown.
 
-        The status does not name the previous one if another client has changed the template
+        The status does not name the previous revision if another client has changed the template
         during the update, and no pod has the previous template.
         """
         recorded = self.recorded_revision
-        is_contested = recorded and self.is_proven and not self.previous_revision
-        return (recorded, self.other_revisions[0]) if recorded and is_contested else ()
+        is_uncertain = recorded and self.is_record_confirmed and not self.previous_revision
+        return (recorded, self.other_revisions[0]) if recorded and is_uncertain else ()
 
     @property
     def stuck_pods(self) -> tuple[TroubledPod, ...]:
@@ -136,13 +137,13 @@ class StatefulSetObserved(RevisionsObserved):
                      and pod.revision not in ("", primary.update_revision))
 
     @property
-    def is_stuck(self) -> bool:
+    def has_stuck_pods(self) -> bool:
         """Whether unready old pods block the controller manager, and no update is in progress.
 
         With OnDelete, old pods are normal.
         """
-        return bool(not self.is_rolling and self.stuck_pods and self.primary
-                    and self.primary.is_replaced_by_server)
+        return bool(not self.does_status_show_update and self.stuck_pods and self.primary
+                    and self.primary.replaces_pods_automatically)
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
@@ -164,16 +165,17 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
     record = primary.rollout
     if record is None:
         return None
-    if observed.would_increase_max_unavailable:
+    if observed.would_restoring_raise_max_unavailable:
         current_numbers = {field: value for field, value in primary.rolling_update.items()
                            if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
         record = with_rolling_update(record, {"partition": partition, **current_numbers})
     # During a rollback, currentRevision and updateRevision are both the restored revision.
-    may_be_restored = (primary.update_revision == primary.current_revision
-                       or may_have_been_restored(observed.present_revision, record.previous_name,
-                                                 observed.history))
-    if record.is_rolling_back and primary.is_observed and observed.history and not may_be_restored:
+    is_rollback_plausible = (primary.update_revision == primary.current_revision
+                             or may_have_been_restored(observed.present_revision,
+                                                       record.previous_name, observed.history))
+    if (record.is_rolling_back and primary.is_observed and observed.history
+            and not is_rollback_plausible):
         return dataclasses.replace(record, outcome=Rollout.UPDATING,
                                    previous_name=primary.current_revision)
     return record

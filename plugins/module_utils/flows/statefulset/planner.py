@@ -4,7 +4,7 @@
 
 """The settings of a StatefulSet, and the StatefulSet's rows of the state table. No I/O.
 
-The words of the rows are explained in server_driven/planner.py.
+The terms of the table rows are defined in server_driven/planner.py.
 
 A pause uses updateStrategy.rollingUpdate.partition. Pods with an ordinal less than the partition
 keep the previous template, even if they are recreated. The controller manager replaces the other
@@ -23,34 +23,35 @@ from ...model.object_meta import Rollout
 from ...model.server_driven import StatefulSet
 from ...model.steps import Action, Decision, Delete, Step
 from .. import provenance
-from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
+from ..controller_revisions.planner import RevisionDrivenPlanner, RevisionDrivenSettings
 from ..provenance import Match
 from ..server_driven import recorded
 from .observed import StatefulSetObserved, max_unavailable_pods
 
 
-class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
+class StatefulSetSettings(RevisionDrivenSettings[StatefulSetObserved]):
     """The settings of a StatefulSet during an update."""
 
     primary: StatefulSet
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def surge_and_unavailable(self) -> tuple[int, int]:
         request, size = self.request, self.primary.replicas
         strategy = self.baseline["updateStrategy"] or {}
         limit = max_unavailable_pods(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
             limit = max(1, request.max_unavailable.resolve(size, round_up=False))
-        # Without the feature gate MaxUnavailableStatefulSet, the field is absent; the limit is 1.
+        # If the cluster lacks the feature gate MaxUnavailableStatefulSet, the field is absent, and
+        # the limit is 1.
         limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
         # A rollback may make one pod unavailable, even if the budgets allow none.
-        return 0, max(allowed, request.state.undoes)
+        return 0, max(allowed, request.state.rolls_back)
 
-    def strategy_of_update(self, *, has_desired_template: bool) -> Json:
-        primary, new_limit = self.primary, self.bounds[1]
+    def strategy_during_update(self, *, is_desired_template_set: bool) -> Json:
+        primary, new_limit = self.primary, self.surge_and_unavailable[1]
         rolling_update = {**primary.rolling_update,
-                          "partition": self._partition(has_desired_template)}
+                          "partition": self._partition(is_desired_template_set)}
         budgets.refuse_blocking_budgets(
             self.request, self.observed.budgets, primary.replicas, 0, new_limit,
             supports_surge=False)
@@ -58,18 +59,18 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         if "maxUnavailable" in rolling_update and limit != new_limit:
             rolling_update["maxUnavailable"] = new_limit
         is_unchanged = rolling_update == {"partition": 0, **primary.rolling_update}
-        if primary.is_replaced_by_server and is_unchanged:
+        if primary.replaces_pods_automatically and is_unchanged:
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
-    def _partition(self, has_desired_template: bool) -> int:
-        """Return the partition for the pause; 0 without a pause. All new pods stay new."""
+    def _partition(self, is_desired_template_set: bool) -> int:
+        """Return the partition for the pause, which keeps existing new pods; 0 without a pause."""
         pause, primary = self.request.pause_at, self.primary
-        if not self.pauses or pause is None:
+        if not self.is_pause_requested or pause is None:
             return 0
         # Until the update sets the new template, status.updatedReplicas counts pods of the old one.
         updated_count = (min(primary.updated, primary.replicas - primary.partition)
-                         if has_desired_template else 0)
+                         if is_desired_template_set else 0)
         new_count_at_pause = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(new_count_at_pause, updated_count))
 
@@ -84,13 +85,13 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
                 f"{limit_text}")
 
 
-class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
+class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
     """The state table of a StatefulSet."""
 
     primary: StatefulSet
     settings_type = StatefulSetSettings
 
-    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
+    def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
         - If the desired template is set, and pods are stuck: the revision of the first stuck pod.
@@ -99,17 +100,17 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         - Otherwise: the update revision.
         """
         observed, primary = self.observed, self.primary
-        if observed.stuck_pods and self.match(desired) is Match.EXACT:
+        if observed.stuck_pods and self.match(desired_template) is Match.EXACT:
             return observed.stuck_pods[0].revision
-        if is_rolling_back or not observed.is_rolling:
+        if is_rolling_back or not observed.does_status_show_update:
             return primary.update_revision
         is_previous_desired = any(
             revision.name == primary.current_revision
-            and provenance.match(self.request, revision.template, desired) is Match.EXACT
+            and provenance.match(self.request, revision.template, desired_template) is Match.EXACT
             for revision in observed.history)
         return primary.update_revision if is_previous_desired else primary.current_revision
 
-    def preparation(self, desired: Json, fingerprint: str) -> Step | None:
+    def preparatory_step(self, desired_template: Json, fingerprint: str) -> Step | None:
         """Return the step that sets RollingUpdate before an update with a pause, or None.
 
         With OnDelete, status.currentRevision becomes outdated. During a pause, the controller
@@ -119,9 +120,9 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         # | record | condition | step |
         # | none | `pause_at`, OnDelete, currentRevision is outdated | **pace**: set RollingUpdate |
         primary, request = self.primary, self.request
-        if (self.match(desired) is Match.EXACT or primary.is_replaced_by_server
+        if (self.match(desired_template) is Match.EXACT or primary.replaces_pods_automatically
             or primary.current_revision == primary.update_revision
-                or not self.settings.pauses):
+                or not self.settings.is_pause_requested):
             return None
         if not primary.is_settled or primary.updated != primary.replicas:
             raise RolloutError("pause_at cannot be used, because the StatefulSet has the strategy "
@@ -144,14 +145,14 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def next_decision(self, record: Rollout) -> Decision | None:
         primary = self.primary
         # | rolling back | unready pods have another template | **delete** lowest ordinal first |
-        if self.request.state.undoes and (step := self._replace_stuck_pod()):
+        if self.request.state.rolls_back and (step := self._replace_stuck_pod()):
             return step
-        if not self.settings.pauses:
-            return None if self.observed.is_all_new else self.progress()
+        if not self.settings.is_pause_requested:
+            return None if self.observed.are_all_pods_new else self.wait_for_progress()
         goal = primary.replicas - min(primary.replicas, primary.partition)
         is_reached = primary.is_settled and primary.updated >= goal
         return self.pause(record, primary.updated,
-                          primary.replicas) if is_reached else self.progress()
+                          primary.replicas) if is_reached else self.wait_for_progress()
 
     def _replace_stuck_pod(self) -> Decision | None:
         """Return the deletion of the stuck pod with the lowest ordinal, a wait, or None.
@@ -168,7 +169,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         is_lower_pod_terminating = any(pod.is_terminating and pod.ordinal < unready_pod.ordinal
                                        for pod in observed.troubled_pods)
         if lower_pod_count < unready_pod.ordinal - primary.start or is_lower_pod_terminating:
-            return self.progress()
+            return self.wait_for_progress()
         write = Delete(unready_pod.name, {"uid": unready_pod.uid,
                                           "resourceVersion": unready_pod.resource_version}, "Pod")
         return Step(Action.DELETE, unready_pod.name, write,

@@ -19,7 +19,7 @@ from ...model.observed import Controller
 from ...model.server_driven import StatefulSet
 from ..controller_revisions.simulated import (
     Pod,
-    RevisionsModel,
+    RevisionDrivenModel,
     State,
     present_and_all_revisions,
     revisions_within_limit,
@@ -29,7 +29,7 @@ from ..simulated import MAX_PODS, LookUpRevisions
 from .observed import TroubledPod
 
 
-class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
+class SimulatedStatefulSets(RevisionDrivenModel[StatefulSet]):
     """The simulated StatefulSets of a namespace."""
 
     kind = Kind.STATEFUL_SET
@@ -72,11 +72,11 @@ class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
         ready_count = sum(pod.ready for pod in pods)
         updated_count = sum(pod.revision == update_revision for pod in pods)
         is_complete = updated_count == ready_count == len(pods) == controller.replicas
-        if controller.is_replaced_by_server and is_complete:
+        if controller.replaces_pods_automatically and is_complete:
             current_revision = update_revision
         live_revisions = {current_revision, update_revision, *(pod.revision for pod in pods)}
         revisions = revisions_within_limit(
-            controller, revisions, present_revision, counts_in_use=False,
+            controller, revisions, present_revision, limit_includes_used=False,
             is_in_use=lambda revision: revision["metadata"]["name"] in live_revisions)
         status = {"observedGeneration": controller.generation, "replicas": len(pods),
                   "readyReplicas": ready_count, "availableReplicas": ready_count,
@@ -97,7 +97,7 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: 
     ordinals = range(controller.start, controller.start + controller.replicas)
     for ordinal in ordinals:
         if ordinal not in pods:
-            is_old = (controller.is_replaced_by_server
+            is_old = (controller.replaces_pods_automatically
                       and ordinal < controller.start + controller.partition)
             pods[ordinal] = _pod(controller, ordinal,
                                  current_revision if is_old else update_revision, ready=False)
@@ -106,7 +106,8 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: 
             return sorted_pods()
     if surplus_ordinals := pods.keys() - set(ordinals):
         return sorted_pods(without=max(surplus_ordinals))
-    replaced_ordinals = ordinals[controller.partition:] if controller.is_replaced_by_server else ()
+    replaced_ordinals = (
+        ordinals[controller.partition:] if controller.replaces_pods_automatically else ())
     for ordinal in reversed(replaced_ordinals):
         if pods[ordinal].revision != update_revision:
             return sorted_pods(without=ordinal)

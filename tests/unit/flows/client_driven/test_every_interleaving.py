@@ -333,9 +333,8 @@ class Explorer:
         cluster, lines = self.clusters[number], []
         while number:
             number, (client, action) = self.origins[number]
-            lines.append(f"{client}: "
-                         f"{report.line(action) if isinstance(action, Step) else ' '.join(action)}"[
-                             :MAX_LINE])
+            line = report.step_line(action) if isinstance(action, Step) else " ".join(action)
+            lines.append(f"{client}: {line}"[:MAX_LINE])
         sizes = ", ".join(f"{name} {item['spec']['replicas']}"
                           for name, item in cluster.items.items())
         pods = collections.Counter((pod.owner_uid, "ready" if pod.ready else "not ready")
@@ -378,7 +377,7 @@ class Explorer:
                 if isinstance(write, Handover):  # the client may die after each pod
                     write = self.first_pods.setdefault(
                         id(write), (dataclasses.replace(write, pods=write.pods[:1]), write))[0]
-                assert after.write(write), f"refused: {report.line(decision)}"
+                assert after.write(write), f"refused: {report.step_line(decision)}"
                 if request.keeps_old:
                     self.check_old_pods_are_kept(cluster, after)
                 if decision.ends_task:
@@ -406,9 +405,9 @@ class Explorer:
         if (key_of(request), *ids) not in self.observations:
             desired = (None if request.state is State.ROLLED_BACK
                        else request.apply_to(base.template))
-            observation = dataclasses.replace(find(controllers, request), desired=desired)
-            self.observations[(key_of(request), *ids)] = (observation,
-                                                          handover.needs_pods(observation))
+            observation = dataclasses.replace(find(controllers, request), desired_template=desired)
+            self.observations[(key_of(request), *ids)] = (
+                observation, handover.depends_on_pod_owners(observation))
         observation, needs_pods = self.observations[(key_of(request), *ids)]
         pods = cluster.surviving_pods if needs_pods else ()
         key = key_of(request), len(cluster.terminating), *ids, *pods
@@ -494,7 +493,8 @@ class Explorer:
         # number of old pods) is at most the full size.
         (successor,) = (controller for controller in cluster.controllers().values()
                         if controller.name != "foo")
-        assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)
+        assert (primary.new_pods_at_pause == successor.replicas
+                >= min(self.size, request.pause_at.value))
         max_old_count = self.size if request.keeps_old else self.size - successor.replicas
         assert successor.available == successor.replicas and primary.replicas <= max_old_count
 

@@ -132,7 +132,7 @@ def test_count_is_repeated_after_an_interval_or_a_step():
     assert wait[0] == "wait" and request_count == 1
     assert decide(10.1, 3, 0) == (wait, 0)
     assert decide(10.1, 2, 2) == ((wait[0], wait[1].replace("foo 3", "foo 2")), 0)
-    flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
+    flow.update_caches(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
     assert decide(10.1, 3, 0) == (scale_up, 1)
 
 
@@ -190,4 +190,4 @@ def test_each_terminated_pod_is_progress():
     (WAITING_ROLLBACK, True),
     (dataclasses.replace(UPDATE, next_name="bar"), False), (ROLLBACK, False)])
 def test_counting_requires_permission_to_list_pods(request_, is_required):
-    assert (COUNT_PERMISSION in choose(request_).needs(request_)) is is_required
+    assert (COUNT_PERMISSION in choose(request_).required_permissions(request_)) is is_required

@@ -85,7 +85,7 @@ def rollback_to(number):
     return {"state": "rolled_back", "to_revision": number}
 
 
-def revision_steps(result):
+def revision_changes(result):
     return [step["to"] for step in result["steps"] if step["kind"] == "ControllerRevision"]
 
 
@@ -96,7 +96,7 @@ def test_update_stores_the_replaced_template():
 
     actions = [step["action"] for step in result["steps"]]
     assert (actions[actions.index("keep") + 1] == "rename"
-            and revision_steps(result) == ["myimage:v1 as revision 1"])
+            and revision_changes(result) == ["myimage:v1 as revision 1"])
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
     (item,) = world.cluster.stored_revisions.values()
     assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
@@ -105,7 +105,7 @@ def test_update_stores_the_replaced_template():
          "controller": True}]
 
 
-def test_rollback_target_is_a_revision_not_the_record():
+def test_refused_rollback_suggests_a_revision_not_the_recorded_image():
     world = World(rc(replicas=1))
     world.run_task(**update_to(2))
     forged_record = json.dumps({"outcome": "updated", "from": {"web": "evil:v1"}})
@@ -158,8 +158,8 @@ def test_rollback_to_a_revision_stores_no_duplicate():
     assert world.history() == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
     assert not world.run_task(**rollback_to(1))["changed"]
     assert not world.run_task(**rollback_to(4))["changed"]
-    assert revision_steps(world.run_task(**update_to(2))) == ["myimage:v1 as revision 4",
-                                                              "revision 1"]
+    assert revision_changes(world.run_task(**update_to(2))) == ["myimage:v1 as revision 4",
+                                                                "revision 1"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
     assert len(world.cluster.stored_revisions) == 3
 
@@ -238,7 +238,7 @@ def test_renamed_controller_inherits_the_history():
     result = world.run_task(**update_to(3), next_name="bar")
 
     uid = world.controllers()["bar"].uid
-    assert revision_steps(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
+    assert revision_changes(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
     assert world.history("bar") == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
     assert len(world.revisions([uid])) == 2
     world.run_task(name="bar", **rollback_to(1))
@@ -291,7 +291,7 @@ def test_check_mode_shows_the_steps_of_a_rollback():
             (step["action"], step["name"], step["to"]) for step in result["steps"]]
 
 
-def test_a_missing_revision_is_refused_with_the_existing_revisions():
+def test_error_for_a_missing_revision_lists_the_existing_ones():
     world = World(rc())
     world.run_task(**update_to(2))
 
@@ -321,7 +321,7 @@ def test_failure_to_store_revisions_causes_one_warning(failure):
 
     result = world.run_task(**update_to(2))
 
-    assert world.images() == {"foo": "myimage:v2"} and revision_steps(result) == []
+    assert world.images() == {"foo": "myimage:v2"} and revision_changes(result) == []
     (warning,) = result["warnings"]
     assert warning.startswith("the previous template is not stored") and world.denial in warning
 
@@ -360,9 +360,9 @@ def test_other_objects_with_the_label_are_ignored():
 def test_resolved_request_applies_the_template_of_its_revision():
     request = parse_request({"name": "foo", **rollback_to(1)})
 
-    assert request.undoes and request.is_unresolved
-    request = dataclasses.replace(request, revision=rc()["spec"]["template"])
-    assert (not request.undoes and request.fingerprint != UPDATE.fingerprint
+    assert request.rolls_back_update and request.is_unresolved
+    request = dataclasses.replace(request, revision_template=rc()["spec"]["template"])
+    assert (not request.rolls_back_update and request.fingerprint != UPDATE.fingerprint
             and request.apply_to({}) == rc()["spec"]["template"])
 
 
@@ -393,7 +393,7 @@ def test_forged_revision_does_not_hide_the_stored_one(changes):
     assert world.images() == {"foo": "myimage:v1"}
 
 
-def test_revisions_with_the_same_number_are_ignored():
+def test_revisions_with_the_same_number_are_hidden_and_refused():
     world = World(rc(replicas=1))
     world.run_task(**update_to(2))
     names = sorted([*world.cluster.stored_revisions, add_forged_revision(world, 1)])

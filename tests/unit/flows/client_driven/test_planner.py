@@ -591,7 +591,7 @@ def test_refusal(request_, items, what, why, next_command):
 def with_pods(observation, cluster):
     """Return the observation, with the pods if the next decision depends on them."""
     return (dataclasses.replace(observation, pods=cluster.live_pods({"app": "foo"}))
-            if handover.needs_pods(observation) else observation)
+            if handover.depends_on_pod_owners(observation) else observation)
 
 
 def states_of(request, *items):
@@ -843,7 +843,7 @@ def test_definition_with_metadata_and_selector():
                                       "metadata": {"labels": {"app": "bar"}}}
     request = Request("foo", next_name="bar", definition=definition)
 
-    successor = successor_manifest(request, desired=definition["spec"]["template"])
+    successor = successor_manifest(request, desired_template=definition["spec"]["template"])
 
     label = successor["spec"]["selector"].pop(object_meta.DEPLOYMENT_LABEL)
     assert successor["metadata"]["labels"] == {"tier": "back", object_meta.DEPLOYMENT_LABEL: label}
@@ -855,7 +855,7 @@ def test_definition_with_metadata_and_selector():
 
 def test_definition_without_selector():
     successor = successor_manifest(Request("foo", next_name="bar", definition=DEFINITION),
-                                   desired=DEFINITION["spec"]["template"])
+                                   desired_template=DEFINITION["spec"]["template"])
 
     assert successor["spec"]["selector"] == successor["spec"]["template"]["metadata"]["labels"]
     assert successor["spec"]["selector"].keys() == {"app", object_meta.DEPLOYMENT_LABEL}
@@ -868,7 +868,7 @@ def test_definition_with_the_selector_of_foo_is_refused():
                        match="the definition's selector app=foo does not differ from the selector "
                              "of foo"):
         decide(Request("foo", next_name="bar", definition=definition), rc(),
-               desired=definition["spec"]["template"])
+               desired_template=definition["spec"]["template"])
 
 
 def test_annotations_of_a_rollback_on_both_controllers():
@@ -992,7 +992,8 @@ def test_successor_is_recognized_by_its_hash_if_dry_runs_differ():
                        template("myimage:v2", label))}
 
     decision = decide(request, old(annotate=annotations), new(1, name=name, label=label),
-                      desired=template(priority=1, schedulerName="another at each dry run"))
+                      desired_template=template(
+                          priority=1, schedulerName="another at each dry run"))
 
     assert summary(decision) == ("scale", "foo", 3, 2)
 
@@ -1182,7 +1183,7 @@ def test_autoscaler_is_frozen_during_the_update(request_, items, autoscaler, exp
     assert summary(decide(request_, *items, autoscaler=autoscaler)) == expected
 
 
-def test_autoscaler_is_refused_before_the_first_write():
+def test_update_is_refused_because_of_the_autoscaler_before_the_first_write():
     with pytest.raises(RolloutError,
                        match="the HorizontalPodAutoscaler hpa scales it and would fight"):
         decide(dataclasses.replace(UPDATE, autoscaler="refuse"), rc(), autoscaler=scaler())

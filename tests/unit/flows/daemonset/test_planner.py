@@ -67,7 +67,7 @@ def cluster(nodes=3, strategy=None, **spec):
 def decide(request, model, **facts):
     flow, memory = choose(request), Memory(now=facts.pop("now", NOW), has_begun=True,
                                            server_time=seconds(NOW))
-    request = flow.resolved(request, model, memory)
+    request = flow.resolve_revision(request, model, memory)
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
@@ -159,7 +159,7 @@ def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     old_pods = model.pods("foo")
     assert run_task(CANARY, model) == ["update", "delete", "annotate"]
-    assert (versions(model) == ["v2", "v1", "v1", "v1"] and foo_of(model).paused == 1
+    assert (versions(model) == ["v2", "v1", "v1", "v1"] and foo_of(model).new_pods_at_pause == 1
             and set(old_pods[1:]) < set(model.pods("foo")))
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
@@ -487,7 +487,7 @@ def test_other_update_in_progress_is_refused():
     run_task(CANARY, model)
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
-                             r"pods have it\)") as error:
+                             r"pods have the new template\)") as error:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
     assert error.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
@@ -647,8 +647,8 @@ def test_image_of_another_client_is_refused_and_rolled_back():
     model.settle()
     model.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
     with pytest.raises(RolloutError,
-                       match=r"to myimage:v3 .* Another client began it during an update to "
-                             r"myimage:v2"):
+                       match=r"to myimage:v3 .* Another client has changed the template "
+                             r"since the update to myimage:v2"):
         decide(UPDATE, model)
     run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
@@ -705,7 +705,7 @@ def test_replacement_of_a_pod_deleted_at_a_pause_counts_as_new():
     delete_pod_of(model, "node 3")
     model.settle()
     assert run_task(pause_at_two, model) == ["annotate"]
-    assert versions(model) == ["v2", "v2", "v1", "v2"] and foo_of(model).paused == 3
+    assert versions(model) == ["v2", "v2", "v1", "v2"] and foo_of(model).new_pods_at_pause == 3
     assert "already paused: 3 of its 4 pods are new" in decide(pause_at_two, model).message
 
 
@@ -818,7 +818,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
     run_task(limited_update, model, until="update")
     model.settle()
     decision = decide(limited_update, model)
-    assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
+    assert "maxUnavailable of the DaemonSet foo stays at 1" in decision.warning
     assert (model.write(decision.write)
             and foo_of(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
 
@@ -986,7 +986,7 @@ def test_phase_between_two_pauses_is_not_paused():
     model = cluster(4)
     run_task(CANARY, model)
     run_task(request_for(image="myimage:v2", pause_at="2"), model, until="delete")
-    assert foo_of(model).paused is None
+    assert foo_of(model).new_pods_at_pause is None
 
 
 def test_optional_history_is_not_requested_without_permission(monkeypatch):
@@ -1177,7 +1177,7 @@ def test_replacement_of_wrongly_counted_pods_respects_max_unavailable():
         decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
-            flow.note(decision, memory)
+            flow.update_caches(decision, memory)
             deletion_count += decision.action == "delete"
     assert deletion_count == 1 and isinstance(decision, Wait)
     run_task(UPDATE, model)
@@ -1196,7 +1196,7 @@ def test_replaced_pods_are_observed_despite_an_unchanged_status(is_ready):
         decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
-            flow.note(decision, memory)
+            flow.update_caches(decision, memory)
             if decision.action == "delete":
                 deletion_count += 1
                 item = model.items["foo"]

@@ -59,12 +59,12 @@ def cluster(replicas=3, **spec):
 
 
 def decide(request, model, **facts):
-    request = choose(request).resolved(request, model, Memory())
+    request = choose(request).resolve_revision(request, model, Memory())
     observation = dataclasses.replace(find(model.controllers().get("foo"),
                                            model.controllers(Kind.REPLICA_SET)), **facts)
     desired = (request.apply_to(observation.primary.template) if observation.primary
-               and not request.undoes else None)
-    return plan(request, dataclasses.replace(observation, desired=desired, now=NOW))
+               and not request.rolls_back_update else None)
+    return plan(request, dataclasses.replace(observation, desired_template=desired, now=NOW))
 
 
 run_task = functools.partial(run_to_end, decide)
@@ -174,7 +174,7 @@ def test_pause_is_exact_and_resumable():
     model = cluster(10)
     pause_at_half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     assert run_task(CANARY, model) == ["update", "pace", "annotate"]
-    assert (sizes(model) == {"v1": 9, "v2": 1} and foo_of(model).paused == 1
+    assert (sizes(model) == {"v1": 9, "v2": 1} and foo_of(model).new_pods_at_pause == 1
             and foo_of(model).settings["paused"])
     assert "already paused" in decide(CANARY, model).message
     assert run_task(pause_at_half, model) == ["pace"] * 5 + ["annotate"]
@@ -195,8 +195,8 @@ def with_changed_replica_set(model, is_new, **changes):
     sets = {
         replica_set.name: dataclasses.replace(
             replica_set, **changes if (replica_set is observation.successor) is is_new else {})
-        for replica_set in observation.sets}
-    return {"sets": tuple(sets.values()), "successor": sets[observation.successor.name]}
+        for replica_set in observation.replica_sets}
+    return {"replica_sets": tuple(sets.values()), "successor": sets[observation.successor.name]}
 
 
 @pytest.mark.parametrize("field, value", [
@@ -270,7 +270,7 @@ def test_pause_is_limited_to_a_reduced_size():
     model.settle()
     scale_by_other_client(model, v1=0, v2=3)
     run_task(pause_at_five, model)
-    assert sizes(model) == {"v1": 0, "v2": 3} and foo_of(model).paused == 3
+    assert sizes(model) == {"v1": 0, "v2": 3} and foo_of(model).new_pods_at_pause == 3
 
 
 def test_lower_pause_changes_nothing():
@@ -333,8 +333,8 @@ def test_other_template_with_the_same_image_is_refused():
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     with pytest.raises(RolloutError,
-                       match=r"to myimage:v2 .* Another client began it during an update to "
-                             r"myimage:v2"):
+                       match=r"to myimage:v2 .* Another client has changed the template "
+                             r"since the update to myimage:v2"):
         decide(V3, model)
 
 
@@ -345,8 +345,8 @@ def test_template_edited_during_the_update_is_refused():
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     with pytest.raises(RolloutError,
-                       match=r"to myimage:v9 .* Another client began it during an update to "
-                             r"myimage:v2"):
+                       match=r"to myimage:v9 .* Another client has changed the template "
+                             r"since the update to myimage:v2"):
         decide(UPDATE, model)
     run_task(ROLLBACK, model)
     assert sizes(model)["v1"] == 3 and foo_of(model).settings["strategy"] == STRATEGY
@@ -393,7 +393,7 @@ def test_deployment_paused_by_another_client_is_refused():
 
 def test_recreate_has_no_pause():
     model = cluster(strategy={"type": "Recreate"})
-    with pytest.raises(RolloutError, match="its strategy is Recreate"):
+    with pytest.raises(RolloutError, match="the Deployment's strategy is Recreate"):
         decide(CANARY, model)
     assert run_task(UPDATE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3}
@@ -462,7 +462,7 @@ def scaler(is_frozen=False):
 def test_autoscaler_is_frozen_before_the_first_patch():
     model = cluster()
     observation = find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET))
-    observation = dataclasses.replace(observation, desired=template("myimage:v2"), now=NOW,
+    observation = dataclasses.replace(observation, desired_template=template("myimage:v2"), now=NOW,
                                       autoscaler=scaler())
     assert str(plan(UPDATE, observation).action) == "freeze"
 
@@ -735,7 +735,7 @@ def test_keep_old_then_update():
     before = foo_of(model).settings
     assert run_task(KEEP_OLD_ALL_NEW, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3}
-    assert foo_of(model).paused == 3 and foo_of(model).settings["paused"]
+    assert foo_of(model).new_pods_at_pause == 3 and foo_of(model).settings["paused"]
     assert "already paused" in decide(KEEP_OLD_ALL_NEW, model).message
     assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3} and foo_of(model).settings == before
@@ -754,9 +754,9 @@ def test_keep_old_then_rollback(until):
 def test_stages_with_keep_old():
     model = cluster()
     assert run_task(KEEP_OLD_ONE_NEW, model) == ["update", "annotate"]
-    assert sizes(model) == {"v1": 3, "v2": 1} and foo_of(model).paused == 1
+    assert sizes(model) == {"v1": 3, "v2": 1} and foo_of(model).new_pods_at_pause == 1
     assert run_task(KEEP_OLD_ALL_NEW, model) == ["pace", "annotate"]
-    assert sizes(model) == {"v1": 3, "v2": 3} and foo_of(model).paused == 3
+    assert sizes(model) == {"v1": 3, "v2": 3} and foo_of(model).new_pods_at_pause == 3
     assert isinstance(decide(KEEP_OLD_ONE_NEW, model), Done), "a lower pause must remove no pod"
 
 
@@ -824,7 +824,8 @@ def test_resume_after_scaling_during_a_pause(old_size, new_size, next_pause):
     run_task(pause_at_half, model)
     scale_by_other_client(model, v1=old_size, v2=new_size)
     run_task(pause_at_half, model)
-    assert sizes(model) == {"v1": old_size, "v2": new_size} and foo_of(model).paused == new_size
+    assert (sizes(model) == {"v1": old_size, "v2": new_size}
+            and foo_of(model).new_pods_at_pause == new_size)
     assert "already paused" in decide(pause_at_half, model).message
     run_task(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
     assert sizes(model) == {"v1": old_size + new_size - next_pause, "v2": next_pause}
@@ -864,7 +865,7 @@ def test_next_pause_after_an_edit_to_recreate_is_refused():
     run_task(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = RECREATE
     with pytest.raises(RolloutError,
-                       match="pause_at cannot be used, because its strategy is Recreate"):
+                       match=r"pause_at cannot .* because the Deployment's strategy is Recreate"):
         decide(CANARY, model)
 
 

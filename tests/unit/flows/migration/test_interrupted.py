@@ -39,7 +39,7 @@ def info(monkeypatch):
     def list_rollouts(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, _request, flow, watches_pods=True: MigrationGateway(
-                                cluster, flow.watches[0], flow.watches, may_read))
+                                cluster, flow.watched_kinds[0], flow.watched_kinds, may_read))
         return task.info({"namespace": "default", "name": None, "kind": None, **params})["rollouts"]
     return list_rollouts
 

@@ -64,7 +64,7 @@ def cluster(replicas=3, strategy=None, **spec):
 
 def decide(request, model, **observed_fields):
     flow, memory = choose(request), Memory(now=NOW)
-    request = flow.resolved(request, model, memory)
+    request = flow.resolve_revision(request, model, memory)
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory),
                                                   **observed_fields))
 
@@ -124,7 +124,7 @@ def test_update_and_rollback_restore_the_strategy(strategy, policy):
 def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     assert run_task(CANARY, model) == ["update", "annotate"]
-    assert versions(model) == ["v1", "v1", "v1", "v2"] and foo_of(model).paused == 1
+    assert versions(model) == ["v1", "v1", "v1", "v2"] and foo_of(model).new_pods_at_pause == 1
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
     assert run_task(request_for(image="myimage:v2", pause_at="75%"), model) == ["pace", "annotate"]
@@ -194,7 +194,7 @@ def test_other_update_in_progress_is_refused():
     run_task(CANARY, model)
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
-                             r"pods have it\)") as error:
+                             r"pods have the new template\)") as error:
         decide(UPDATE_TO_V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
     assert error.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
@@ -765,7 +765,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
     run_task(limited_update, model, until="update")
     model.settle()
     decision = decide(limited_update, model)
-    assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
+    assert "maxUnavailable of the StatefulSet foo stays at 1" in decision.warning
     assert model.write(decision.write) and foo_of(model).rolling_update["maxUnavailable"] == 1
 
 

@@ -81,8 +81,8 @@ SITES: dict[str, str] = {
         "not executed here: the same task again, once the object exists",
     "flows/migration/back.py::_decide_without_stored_controller":
         "not executed here: the first task, which test_migration runs",
-    "flows/migration/back.py::plan_rollback": "not executed here: the same task again, which "
-                                          "test_migration runs after each kill",
+    "flows/migration/back.py::plan_rollback":
+        "not executed here: the same task again, which test_migration runs after each kill",
     "flows/migration/deployment_config.py::_difference_warnings": WARNS,
     "flows/migration/deployment_config.py::_trigger_warnings": WARNS,
     "flows/migration/observed.py::parse_stored": SHOWS,

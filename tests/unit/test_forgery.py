@@ -687,9 +687,8 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
 def real_hash(world: World) -> str:
     """Return the hash that a real migration of foo would store."""
     template = world.entries()["foo"][2]["spec"]["template"] if "foo" in world.entries() else {}
-    return template_hash_of(Request("foo"),
-                            Controller.from_api({"metadata": {"name": "foo"},
-                                                          "spec": {"template": template}}))
+    controller = Controller.from_api({"metadata": {"name": "foo"}, "spec": {"template": template}})
+    return template_hash_of(Request("foo"), controller)
 
 
 @st.composite

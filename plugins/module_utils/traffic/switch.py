@@ -149,8 +149,8 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the controller names the Service, and the EndpointSlices are not up to date | wait |
     # | any | the controller's annotation names the Service | remove this entry |
     if controller and observed.is_route_named_by_controller:
-        return _wait_for_endpoints(observed, service,
-                                remove_route_from_annotation(controller, observed.route.full_name))
+        step = remove_route_from_annotation(controller, observed.route.full_name)
+        return _wait_for_endpoints(observed, service, step)
     # | any | nothing of a split remains | done |
     return Done(f"{service.name} has no traffic split")
 

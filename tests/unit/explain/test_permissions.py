@@ -124,9 +124,8 @@ def test_permission_for_a_subresource(resources, is_granted):
     """Source: ResourceMatches (pkg/apis/rbac/v1/evaluation_helpers.go)."""
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
 
-    assert permissions.describe_missing([rule],
-                                        [permissions.LOG_RULE]) == (
-                                   "" if is_granted else "get on pods/log")
+    missing = permissions.describe_missing([rule], [permissions.LOG_RULE])
+    assert missing == ("" if is_granted else "get on pods/log")
 
 
 @pytest.mark.parametrize("resources", [["*/pods"], ["pods/pods"], ["*/"], ["*/*"]])

@@ -138,8 +138,9 @@ def is_created_by_migration(request: Request, controller: Controller, observed: 
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
     manifest = (deployment_manifest(request, observed, stored) if controller is deployment
                 else replica_set_manifest(request, stored))
-    has_expected_manifest = (controller.selector == manifest["spec"]["selector"]["matchLabels"]
-               and _are_equal_templates(controller.template, manifest["spec"]["template"]))
+    has_expected_manifest = (
+        controller.selector == manifest["spec"]["selector"]["matchLabels"]
+        and _are_equal_templates(controller.template, manifest["spec"]["template"]))
     if controller is deployment:
         return has_expected_manifest or bool(
             replica_set and adopter_uid and replica_set.owner_uid == adopter_uid)

@@ -14,9 +14,9 @@ options:
     description:
       - Path of a kubeconfig file, or its content as a dictionary or as text (YAML, JSON, base64).
         The file may be encrypted with Ansible Vault.
-      - By default, the ServiceAccount of the pod that the task runs in, unless O(context), or
-        O(host) with credentials, is set; or else the file in E(KUBECONFIG), or else
-        C(~/.kube/config).
+      - If the option is not set, a task in a pod uses the ServiceAccount of the pod, unless
+        O(context) is set. Outside a pod, the default is the file in E(KUBECONFIG), or else
+        C(~/.kube/config). No kubeconfig is needed if O(host) and credentials are set.
     type: raw
   context:
     description: Name of the context in the kubeconfig. By default, the current context.
@@ -28,7 +28,7 @@ options:
     description: Bearer token.
     type: str
   username:
-    description: User name for HTTP basic authentication, at a proxy in front of the API server.
+    description: User name for HTTP basic authentication by a proxy in front of the API server.
     type: str
   password:
     description: Password for HTTP basic authentication.
@@ -46,19 +46,19 @@ options:
     type: path
     aliases: [ssl_ca_cert]
   validate_certs:
-    description: Whether to verify the API server's certificate. By default, as in the kubeconfig,
-      or else V(true).
+    description: Whether to verify the API server's certificate. By default, the setting of the
+      kubeconfig, or else V(true).
     type: bool
     aliases: [verify_ssl]
   proxy:
-    description: URL of an HTTP proxy. By default, the proxy of the kubeconfig, or else of
+    description: URL of an HTTP proxy. By default, the proxy of the kubeconfig, or else the proxy of
       E(HTTPS_PROXY).
     type: str
   no_proxy:
     description: Comma-separated hosts, domains and networks to connect to without a proxy.
     type: str
   proxy_headers:
-    description: Headers for the proxy. Credentials in the URL of a proxy need no header.
+    description: Headers for the proxy. Not needed for credentials that are part of the proxy's URL.
     type: dict
     suboptions:
       proxy_basic_auth:
@@ -81,8 +81,9 @@ options:
     type: list
     elements: str
 notes:
-  - Each connection option can be set by an environment variable, C(K8S_AUTH_) and the name or alias
-    of the option in capitals, such as E(K8S_AUTH_KUBECONFIG) or E(K8S_AUTH_VERIFY_SSL).
+  - Each connection option can be set by an environment variable. Its name is C(K8S_AUTH_) and the
+    name or alias of the option in capitals, as in E(K8S_AUTH_KUBECONFIG) or
+    E(K8S_AUTH_VERIFY_SSL).
 requirements:
   - python >= 3.9
   - kubernetes >= 24.2.0 (the Python package)

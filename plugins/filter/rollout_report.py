@@ -9,10 +9,10 @@ name: rollout_report
 short_description: Render a report on a rollout as an HTML page
 version_added: 0.1.0
 description:
-  - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the
-    form in which the role P(baton.kubernetes.image_bump#role) collects them.
-  - The charts of the number of pods over time, and of the measurements of analyses, require the
-    Python package C(drawsvg). Without the package, the page contains tables only, and says so.
+  - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update). The role
+    P(baton.kubernetes.image_bump#role) collects these results in the required format.
+  - The charts (number of pods over time, measurements of analyses) require the Python package
+    C(drawsvg). Without the package, the page contains only tables, and a note about the package.
   - All text is HTML-escaped, including text from the cluster. M(ansible.builtin.template) does not
     escape text, even if the template enables Jinja2's C(autoescape).
 author:
@@ -25,7 +25,7 @@ options:
     description:
       - The data of the report, a dictionary with the keys C(name), C(namespace), C(image),
         C(outcome), C(message), C(started), C(ended), C(user), C(host), C(stages) and C(results). A
-        missing value is shown as not known.
+        missing value is shown as "not known".
       - C(stages) is a list of dictionaries with the keys C(stage), C(traffic) (the share of the
         requests), C(started), C(ended), C(outcome) and C(checks).
       - Each check has the keys C(file), C(outcome), C(message) and C(at). A check that is an
@@ -34,9 +34,9 @@ options:
       - C(results) is the concatenation of the return values C(results) of all tasks with
         M(baton.kubernetes.rolling_update), in order.
       - For several clusters, C(clusters) maps the name of each cluster to a dictionary with the
-        keys above and C(page), the file name of the cluster's own page. C(regions) maps the name of
-        each region to the names of its clusters. The page is then a table of the clusters, with
-        links to their own pages.
+        keys above and the key C(page), the file name of the page for this cluster. C(regions) maps
+        the name of each region to the names of its clusters. The rendered page is then a table of
+        the clusters, with links to the page of each cluster.
     type: dict
     required: true
   template:

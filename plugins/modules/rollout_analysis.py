@@ -9,17 +9,19 @@ short_description: Compare the new pods of an update with the old pods, by metri
 version_added: 0.1.0
 description:
   - Queries metrics of the new and the old pods of a controller from Prometheus, or counts the lines
-    with errors in their logs. Fails if the new pods violate a threshold. Changes nothing.
-  - Queries select pods by name, so that no label has to distinguish the versions, and nothing has
-    to be installed in the cluster.
+    with errors in the logs of these pods. Fails if the new pods violate a threshold. Changes
+    nothing.
+  - Queries select pods by name. The versions need no distinguishing label, and nothing has to be
+    installed in the cluster.
   - Intended for a paused update (O(baton.kubernetes.rolling_update#module:pause_at)). If no update
     is in progress, all pods of the controller count as new. If the update ends during the analysis,
     the task fails.
-  - A violated threshold fails the task, even if other values are unknown. A measurement with an
-    unknown value is V(inconclusive), which also fails the task, unless O(on_inconclusive=pass).
-  - An invalid address, invalid credentials or an invalid query fail at once, regardless of
-    O(on_inconclusive). If Prometheus is temporarily unavailable, the query is sent three times, and
-    then the measurement is inconclusive.
+  - A measurement that violates a threshold is failed, even if other values are unknown. Otherwise,
+    a measurement with an unknown value is V(inconclusive). Both fail the task, unless
+    O(failure_limit), O(inconclusive_limit) or O(on_inconclusive) allows them.
+  - If an address, the credentials or a query are invalid, the task fails at once, regardless of
+    O(on_inconclusive). If Prometheus is temporarily unavailable, the query is sent three times.
+    After that, the measurement is inconclusive.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -42,17 +44,18 @@ options:
     required: true
   namespace:
     description: Namespace of the controller. By default, as with C(kubectl), the namespace of the
-      context, or of the pod that the task runs in, or else V(default).
+      context, or the pod's namespace if the task runs in a pod, or else V(default).
     type: str
   kind:
-    description: Kind of the controller. By default, V(ReplicationController); if there is none of
-      that name, the kind of the only other controller with the name.
+    description: Kind of the controller. By default, V(ReplicationController). If no
+      ReplicationController has the name O(name), but exactly one other controller has, the kind of
+      that controller.
     type: str
   prometheus_url:
     description:
-      - URL of Prometheus, or of another server with its HTTP API, without C(/api/v1/query). The
+      - URL of Prometheus, or of a server with the same HTTP API, without C(/api/v1/query). The
         queries are sent from the machine where the task runs, and do not follow redirects.
-      - Required, unless all metrics have O(metrics[].type=error_lines).
+      - Required unless all metrics have O(metrics[].type=error_lines).
     type: str
   prometheus_token:
     description: Bearer token, instead of a user name and a password.
@@ -64,7 +67,7 @@ options:
     description: Password for HTTP basic authentication. By default, as in the URL.
     type: str
   prometheus_ca_cert:
-    description: Path of the CA bundle of Prometheus, in PEM format. By default, that of the system.
+    description: Path of the CA bundle of Prometheus, in PEM format. By default, the system's.
     type: path
   prometheus_client_cert:
     description: Path of the client certificate, in PEM format.
@@ -82,15 +85,15 @@ options:
     default: "10"
   metrics:
     description:
-      - The metrics to measure, at most 20. Each metric needs at least one threshold, and passes if
-        it violates none. A value equal to the threshold passes.
+      - The metrics to measure, at most 20. Each metric needs at least one threshold. It passes if
+        it violates no threshold. A value equal to the threshold passes.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
         description:
-          - Name of the metric in progress lines and results, which must be unique. By default, its
+          - Unique name of the metric in progress lines and results. By default, the
             O(metrics[].type).
         type: str
       type:
@@ -99,10 +102,10 @@ options:
             requests (O(metrics[].requests_metric)).
           - V(latency) is a quantile of the duration of requests, in seconds, in a histogram
             (O(metrics[].duration_metric)).
-          - V(query) is the result of O(metrics[].query), and the default if a query is given. The
-            default without a query is V(success_rate).
-          - V(error_lines) counts the lines in the logs that match O(metrics[].pattern), for pods
-            without metrics. It does not use Prometheus.
+          - V(query) is the result of O(metrics[].query).
+          - V(error_lines) counts the lines in the logs that match O(metrics[].pattern). Use it for
+            pods without metrics. It does not use Prometheus.
+          - By default, V(query) if O(metrics[].query) is set, or else V(success_rate).
         type: str
         choices: [success_rate, latency, query, error_lines]
       query:
@@ -111,16 +114,16 @@ options:
           - C($pods) is replaced by a regular expression for the names of the new pods. For a
             comparison, the query is sent again, with the names of the old pods. C($pods) must be
             part of a string, as in V(avg(queue_length{pod=~"$pods"})).
-          - C($new_pods) and C($old_pods) are replaced by the new and the old pods in the same
-            query, which then compares them itself.
+          - For a query that compares the versions itself, C($new_pods) and C($old_pods) are
+            replaced by the new and the old pods.
           - C($namespace) is replaced by the namespace of the controller, and C($window) by
             O(window).
-          - Of more than 500 new or old pods, a sample is queried, with a warning.
+          - If there are more than 500 new or old pods, the task queries only a sample, and warns.
         type: str
       samples_query:
         description:
-          - A query with C($pods) for the number of samples that O(metrics[].min_samples) refers to,
-            such as the requests in the window. The built-in types have their own query.
+          - A query with C($pods) that returns the number of samples, such as the requests in the
+            window, for O(metrics[].min_samples). The built-in types have their own query.
         type: str
       requests_metric:
         description:
@@ -155,8 +158,8 @@ options:
         default: pod
       namespace_label:
         description:
-          - Label that contains the namespace of the pod, for the built-in types. V("") for series
-            without such a label, which the queries would otherwise not find.
+          - Label that contains the namespace of the pod, for the built-in types. If the series have
+            no such label, set V(""), or the queries do not find them.
         type: str
         default: namespace
       labels:
@@ -167,15 +170,15 @@ options:
         description:
           - For O(metrics[].type=error_lines), a Python regular expression that matches anywhere in
             a line with an error.
-          - It is applied to the first 4096 characters of a line, without escape sequences for
-            colors. To match all lines of a measurement may take at most 10 seconds.
+          - Only the first 4096 characters of a line are searched, without escape sequences for
+            colors. The search in all lines of a measurement may take at most 10 seconds.
         type: str
         default: (?i)\b(error|fatal|panic|critical|exception|traceback)\b
       per:
         description:
-          - The unit of O(metrics[].type=error_lines). With V(minute), lines with errors per minute
-            and pod. With V(line), the share of lines with errors, from 0 to 1, for pods that
-            receive different numbers of requests.
+          - The unit of O(metrics[].type=error_lines). With V(minute), the value is the number of
+            lines with errors per minute and pod. With V(line), the value is the share of lines with
+            errors, from 0 to 1. Use V(line) if the pods receive different numbers of requests.
         type: str
         choices: [minute, line]
         default: minute
@@ -205,38 +208,38 @@ options:
         type: float
       max_decrease:
         description:
-          - Maximum difference by which the value of the new pods may be less than the value of the
-            old pods. With V(0.01) and O(metrics[].type=success_rate), the error rate may increase
+          - How much less than the value of the old pods the value of the new pods may be. With
+            V(0.01) and O(metrics[].type=success_rate), the error rate may increase
             by one percentage point.
         type: float
       max_increase:
         description:
-          - Maximum difference by which the value of the new pods may exceed the value of the old
-            pods.
+          - How much more than the value of the old pods the value of the new pods may be.
         type: float
       min_samples:
         description:
           - Minimum number of samples, such as requests in the window. With fewer samples, a
-            measurement is inconclusive. It applies to the new pods, and to the old pods if they are
-            compared. By default, samples are not counted.
+            measurement is inconclusive. The minimum applies to the new pods. In a comparison, it
+            also applies to the old pods. By default, samples are not counted.
           - For O(metrics[].type=error_lines), a sample is a line.
         type: float
       on_empty:
         description:
           - The outcome if the query returns no series or C(NaN), such as the success rate without
             requests, or if the logs contain no lines.
-          - V(zero) uses the value 0, also for the old pods, for example for a count of errors,
-            whose series do not exist before the first error. The other choices apply only to the
-            new pods. Without a number for the old pods, a comparison is inconclusive.
-          - For a ratio of errors to requests, add V(or vector(0\)) to the errors in the query, so
-            that only the lack of requests is empty.
+          - V(zero) uses the value 0, for the new and the old pods. Use it for example to count
+            errors, because such a series does not exist before the first error. The other choices
+            apply only to the new pods. Without a number for the old pods, a comparison is
+            inconclusive.
+          - For a ratio of errors to requests, add V(or vector(0\)) to the errors in the query. The
+            result is then empty only if there are no requests.
         type: str
         choices: [inconclusive, pass, fail, zero]
         default: inconclusive
   window:
     description:
-      - The period before the measurement that the built-in queries, C($window) and
-        O(metrics[].type=error_lines) cover, as a Prometheus duration. Prometheus needs two scrapes
+      - The period before each measurement, as a Prometheus duration. It applies to the built-in
+        queries, to C($window) and to O(metrics[].type=error_lines). Prometheus needs two scrapes
         within the window. Use at least four times the scrape interval.
     type: str
     default: 1m
@@ -257,16 +260,16 @@ options:
     default: "30"
   failure_limit:
     description:
-      - Number of measurements of a metric that may fail. At the next failure, the task fails at
-        once. Must be less than O(count).
+      - Number of measurements of a metric that may fail. If more fail, the task fails at once. Must
+        be less than O(count).
     type: int
     default: 0
   inconclusive_limit:
     description:
-      - Number of measurements of a metric that may be inconclusive. With the next inconclusive
-        measurement, the metric is inconclusive, and without O(on_inconclusive=pass), the task fails
-        at once. A metric without a passed measurement is failed if a measurement has failed, or
-        else inconclusive.
+      - Number of measurements of a metric that may be inconclusive. If more are inconclusive, the
+        metric is inconclusive, and the task fails at once unless O(on_inconclusive=pass).
+      - If no measurement of a metric has passed, the metric is failed if a measurement has failed,
+        or else inconclusive.
     type: int
     default: 0
   on_inconclusive:
@@ -278,8 +281,8 @@ options:
     default: fail
   on_no_old_pods:
     description:
-      - The outcome of a comparison with old pods if there are none. Absolute thresholds apply in
-        any case.
+      - The outcome of a comparison with old pods if there are no old pods. O(metrics[].min) and
+        O(metrics[].max) still apply.
     type: str
     choices: [inconclusive, pass]
     default: inconclusive
@@ -300,7 +303,7 @@ EXAMPLES = r"""
     image: registry.example.com/shop:v2
     pause_at: 10%
 
-- name: Compare the new pods with the old pods for five minutes, which are ten intervals
+- name: Compare the new pods with the old pods for five minutes (ten intervals)
   baton.kubernetes.rollout_analysis:
     name: shop
     prometheus_url: https://prometheus.example.com
@@ -319,7 +322,7 @@ EXAMPLES = r"""
         query: avg(queue_length{namespace="$namespace",pod=~"$pods"})
         max_increase: 10
 
-- name: Compare lines with errors in their logs
+- name: Compare the lines with errors in the logs of the new and the old pods
   baton.kubernetes.rollout_analysis:
     name: shop
     initial_delay: 60
@@ -341,14 +344,13 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - The worst outcome of a metric. With V(failed), and with V(inconclusive) without
-      O(on_inconclusive=pass), the task fails.
-    - Missing without a measurement.
+    - The worst outcome of all metrics. With V(failed), the task fails. With V(inconclusive), the
+      task fails unless O(on_inconclusive=pass).
   returned: if something was measured
   type: str
   choices: [passed, failed, inconclusive]
 namespace:
-  description: Namespace of the controller, also without O(namespace).
+  description: Namespace of the controller, even if O(namespace) is not set.
   returned: if something was measured
   type: str
 name:
@@ -356,7 +358,7 @@ name:
   returned: if something was measured
   type: str
 kind:
-  description: Kind of the controller, also without O(kind).
+  description: Kind of the controller, even if O(kind) is not set.
   returned: if something was measured
   type: str
 metrics:
@@ -373,7 +375,7 @@ metrics:
       type: str
       choices: [passed, failed, inconclusive]
     query:
-      description: The query, with its placeholders; for logs, a description of the counted lines.
+      description: The query, with its placeholders. For logs, a description of the counted lines.
       type: str
     thresholds:
       description: The thresholds of the metric.
@@ -407,19 +409,19 @@ measurements:
       type: str
       choices: [passed, failed, inconclusive]
     reason:
-      description: Why the measurement has not passed, or which comparison was omitted; empty if
-        no threshold is violated.
+      description: Why the measurement has not passed, or which comparison was omitted. Otherwise
+        empty.
       type: str
     new:
-      description: The value of the new pods; V(null) if unknown, and V(+Inf) or V(-Inf) as a
-        string.
+      description: The value of the new pods. V(null) if unknown. An infinite value is the string
+        V(+Inf) or V(-Inf).
       type: raw
     old:
-      description: The value of the old pods; V(null) if unknown or not measured.
+      description: The value of the old pods. V(null) if unknown or not measured.
       type: raw
     samples:
       description:
-        - The number of samples of the new pods; V(null) without O(metrics[].min_samples).
+        - The number of samples of the new pods. V(null) without O(metrics[].min_samples).
         - For O(metrics[].type=error_lines), always the number of lines.
       type: raw
 new_pods:
@@ -433,7 +435,7 @@ old_pods:
   type: list
   elements: str
 msg:
-  description: The outcome in one sentence, or the failure, its reason, and the next command.
+  description: The outcome in one sentence. After a failure, also the reason and the next command.
   returned: always
   type: str
 failure:
@@ -462,8 +464,8 @@ failure:
       type: list
       elements: dict
     url:
-      description: Address of the page of the documentation that explains the error; empty unless
-        the collection was built with the address of the documentation.
+      description: Address of the documentation page that explains the error. Empty unless the
+        collection was built with the address of the documentation.
       type: str
 """
 

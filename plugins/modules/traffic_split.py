@@ -13,20 +13,21 @@ description:
   - Works with the routes of each Gateway that implements Gateway API, for each kind of controller
     that M(baton.kubernetes.rolling_update) updates. Nothing has to be installed in
     the cluster.
-  - Creates two Services, which select the old and the new pods by the label that distinguishes
-    them, and adds both to the rules of the route, with weights; the Service of the pods stays with
-    the weight 0. An annotation of the route stores the previous weights.
-  - No request is sent to a Service without a ready endpoint, or to a Service that a Gateway may not
-    know yet. The first request to the two Services, and the end of a restoration, wait 5 seconds.
+  - Creates one Service for the old pods and one for the new pods, and adds both to the rules of the
+    route, with weights. The Service of the pods remains in the rules with the weight 0. An
+    annotation of the route stores the previous weights.
+  - Sends no request to a Service that has no ready endpoint, or that a Gateway may not know yet.
+    The task waits 5 seconds before it sends the first requests to the two Services, and before it
+    deletes them.
   - The task may be killed at any moment. Run it again to resume.
   - Changes of the route by other clients are kept. A change of the same rules by another client
     during the task ends the task with an error.
   - Without O(route), the selector of O(service) sends all requests to the old pods (O(weight=0%))
-    or to the new pods (O(weight=100%)), by one write each, without a Gateway. An annotation of the
-    Service stores the previous selector.
-  - An annotation of the controller names the route. M(baton.kubernetes.rolling_update) therefore
-    restores the route before it updates the remaining pods, and takes all requests from the new
-    pods before a rollback. O(state=restored) restores the route alone.
+    or to the new pods (O(weight=100%)), without a Gateway. Each change is a single write. An
+    annotation of the Service stores the previous selector.
+  - An annotation of the controller names the route, so M(baton.kubernetes.rolling_update) restores
+    the route before it updates the remaining pods. Before a rollback, it stops sending requests to
+    the new pods. To restore only the route, use O(state=restored).
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -36,7 +37,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: RV(steps) are planned by the same code, on copies of the objects of the cluster.
+    details: Predicts RV(steps) by running the task on a simulated copy of the cluster's objects.
   diff_mode:
     support: full
     details: Shows the rules of the route, or the selector of the Service.
@@ -45,25 +46,25 @@ attributes:
 options:
   name:
     description:
-      - Name of the controller whose update is paused, or begins next.
+      - Name of the controller whose update is paused or has not begun yet.
     type: str
     required: true
   namespace:
     description:
       - Namespace of the controller, the Service and the route.
-      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
-        as with C(kubectl).
+      - By default, as with C(kubectl), the namespace of the context, or the pod's namespace if the
+        task runs in a pod, or else V(default).
     type: str
   kind:
     description:
       - Kind of the controller.
-      - By default, V(ReplicationController). If there is no ReplicationController of that name, the
-        kind of the only other controller with that name.
+      - By default, V(ReplicationController). If no ReplicationController has the name O(name), but
+        exactly one other controller has, the kind of that controller.
     type: str
   route:
     description:
       - Name of the route whose rules name the Service of the pods as a backend.
-      - Required, except for O(service) alone.
+      - Required unless O(service) is set.
     type: str
   route_kind:
     description:
@@ -76,16 +77,16 @@ options:
       - Name of the Service whose requests are split.
       - With O(route), required only if the route names several Services that select the pods.
       - Without O(route), the selector of this Service selects the pods of one version. O(weight) is
-        then V(0%) or V(100%), and O(match) and O(mirror) are not possible. Connections that exist
-        stay with their pods, and each node has the change a moment later.
+        then V(0%) or V(100%), and O(match) and O(mirror) are not possible. Existing connections
+        stay with their pods. It takes a moment until the change reaches every node.
     type: str
   state:
     description:
       - With V(split), the rules of the route send O(weight) of the requests, and the requests of
         O(match), to the new pods.
       - With V(restored), the rules name the Service again, with its previous weight, and the two
-        Services are deleted; or the Service selects the pods of all versions again. Needs neither
-        an update in progress nor the controller.
+        Services are deleted. Without a route, the Service selects the pods of all versions again.
+        V(restored) needs neither an update in progress nor the controller.
     type: str
     choices: [split, restored]
     default: split
@@ -93,42 +94,43 @@ options:
     description:
       - Share of the requests for the new pods in percent, with at most three decimals, such as
         V(1), V(0.5) or V(10%).
-      - By default V(0) with O(match) or O(mirror); otherwise required.
+      - Required without O(match) and O(mirror). With one of them, the default is V(0).
       - V(0) without O(match) and O(mirror) is also possible before an update. The rules then send
-        all requests to the present pods, and the new pods of the next update get none until the
-        next task with a share.
+        all requests to the present pods. The new pods of the update get none until a later task
+        sets a weight, O(match) or O(mirror).
     type: str
   mirror:
     description:
-      - Share of the requests in percent, as O(weight), that the Gateway copies to the new pods. It
-        discards the answers of the new pods to these copies. V(0) copies no requests.
-      - The copies have the same effects as other requests, so mirror only requests that are safe to
-        repeat, or new pods with data of their own.
+      - Share of the requests that the Gateway copies to the new pods, in percent, in the format of
+        O(weight). The Gateway discards the responses to these copies. V(0) copies no requests.
+      - The copies have the same effects as other requests. Use this option only if the requests are
+        safe to repeat, or if the new pods have their own data.
       - Requests of O(match) are not copied.
       - Only for an HTTPRoute. A share below 100% needs Gateway API v1.3 or newer. Not every Gateway
-        mirrors requests, and some ignore the share and copy all requests, such as Contour 1.33.
+        mirrors requests. Some, such as Contour 1.33, ignore the share and copy all requests.
     type: str
   before_update:
     description:
-      - Whether the update begins in a later task. If an update is in progress, this task changes
-        nothing.
+      - Set this option to V(true) if the task prepares an update that a later task begins. The task
+        then changes nothing if an update is already in progress.
     type: bool
     default: false
   update:
     description:
-      - Options of the later task of M(baton.kubernetes.rolling_update). If that task would change
-        nothing, this task changes nothing. Used by the role P(baton.kubernetes.image_bump#role).
+      - With O(before_update), the options of the later M(baton.kubernetes.rolling_update) task. If
+        that task would change nothing, this task changes nothing. The role
+        P(baton.kubernetes.image_bump#role) uses this option.
     type: dict
   match:
     description:
-      - Requests for the new pods regardless of O(weight). A request has to match one entry, and in
-        addition the rule of the route.
-      - Each rule that names the Service gets another rule before it.
+      - Requests that go to the new pods regardless of O(weight). A request has to match at least
+        one entry, and also the rule of the route.
+      - The task adds a rule for these requests before each rule that names the Service.
     type: list
     elements: dict
     suboptions:
       headers:
-        description: Headers, all of which a request has to have.
+        description: Headers. A request has to have all of them.
         type: list
         elements: dict
         suboptions:
@@ -147,7 +149,7 @@ options:
             choices: [Exact, RegularExpression]
             default: Exact
       query_params:
-        description: Query parameters, all of which a request has to have. Only for an HTTPRoute.
+        description: Query parameters. A request has to have all of them. Only for an HTTPRoute.
         type: list
         elements: dict
         suboptions:
@@ -168,32 +170,33 @@ options:
   deployment_label_key:
     description:
       - Key of the label that distinguishes the old from the new pods of a ReplicationController or
-        a ReplicaSet, as in M(baton.kubernetes.rolling_update). Old pods without the label get the
-        label.
+        a ReplicaSet, as in M(baton.kubernetes.rolling_update). The task adds the label to old pods
+        that do not have it.
     type: str
     default: kubernetes.io/deployment
   timeout:
     description:
-      - Time to wait for a ready endpoint of each Service, and for each Gateway to observe the
-        route.
+      - Maximum time to wait until each Service has a ready endpoint, and until each Gateway has
+        observed the route.
     type: str
     aliases: [wait_timeout]
     default: "60"
   progress:
     description:
-      - Whether to show each step, and what the task is waiting for, as a line on standard error
-        while the task runs.
+      - Whether to print a line for each step and each wait on standard error while the task runs.
     type: bool
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - A rule with several backends, of which the Service is one, cannot be split. A rule that mirrors
-    requests to the Service cannot also have O(mirror).
-  - Policies that are attached to the Service by its name do not apply to the two Services. Before
-    its first change, the task ends with an error if a BackendTLSPolicy lacks one of them, and warns
-    of other policies, and of requests that the split does not reach, as far as it may read them.
-  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml), or without a route
-    of C(docs/reference/permissions/traffic-service.yaml); warnings and causes also those of
+  - A rule that names other backends besides the Service cannot be split. A rule that already
+    mirrors requests to the Service cannot also have O(mirror).
+  - Policies that name the Service do not apply to the two Services. If a BackendTLSPolicy applies
+    to the Service, but not to both of the two Services, the task fails before its first change. It
+    warns of other policies, and of requests to the Service that are not split. Both checks cover
+    only the objects that the task has the permission to read.
+  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml). Without a route,
+    it needs those of C(docs/reference/permissions/traffic-service.yaml) instead. To show warnings
+    and the causes of failures, it also needs those of
     C(docs/reference/permissions/traffic-warnings.yaml).
 seealso:
   - module: baton.kubernetes.rolling_update
@@ -201,7 +204,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Before an update, hold the requests for the present pods
+- name: Before an update, keep all requests on the present pods
   baton.kubernetes.traffic_split:
     name: shop
     kind: Deployment
@@ -232,14 +235,14 @@ EXAMPLES = r"""
           - name: x-tester
             value: "yes"
 
-- name: Copy 10% of the requests to the new pod, whose answers are discarded
+- name: Copy 10% of the requests to the new pod, and discard its responses to the copies
   baton.kubernetes.traffic_split:
     name: shop
     kind: Deployment
     route: shop
     mirror: 10%
 
-- name: Without a route, let the Service select all new pods beside all old pods (keep_old)
+- name: Without a route, switch the Service to the new pods while all old pods still run (keep_old)
   baton.kubernetes.traffic_split:
     name: shop
     kind: Deployment
@@ -256,12 +259,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: The state of the split. If the task failed, also the reason, and the next command.
+  description: The state of the split. After a failure, also the reason and the next command.
   returned: always
   type: str
   sample: 1% of the requests for shop go to the new pods of shop
 namespace:
-  description: Namespace of the route, also without O(namespace).
+  description: Namespace of the route, even if O(namespace) is not set.
   returned: success
   type: str
 route:
@@ -273,15 +276,15 @@ route_kind:
   returned: success
   type: str
 services:
-  description: Names of the Services of the split, or of the Service that selects one version;
-    empty after a restoration.
+  description: Names of the two Services of the split. Without a route, the name of the Service
+    that selects one version. Empty after a restoration.
   returned: success
   type: list
   elements: str
   sample: [shop-0c1d2e3f4a, shop-5b6c7d8e9f]
 weight:
-  description: Share of the requests for the new pods; V(null) with O(state=restored), and if
-    O(before_update) leaves the requests as they are.
+  description: Share of the requests for the new pods. V(null) with O(state=restored), and if the
+    task changes nothing because of O(before_update).
   returned: success
   type: str
   sample: 1%
@@ -317,7 +320,7 @@ steps:
       description: Time of the step in RFC 3339, UTC.
       type: str
 failure:
-  description: The parts of RV(msg), as M(baton.kubernetes.rolling_update) returns them.
+  description: The parts of RV(msg), in the format of M(baton.kubernetes.rolling_update).
   returned: failure
   type: dict
 """

@@ -6,13 +6,13 @@
 DOCUMENTATION = r"""
 module: migrate_to_deployment
 short_description: Turn a ReplicationController or an OpenShift DeploymentConfig into a Deployment
-  that owns the same pods, resumably
+  that owns the same pods
 version_added: 0.1.0
 description:
   - Turns a ReplicationController, or an OpenShift DeploymentConfig, into a Deployment of the same
-    name. No pod is created, deleted or restarted, and none is without a controller at any moment.
-  - The task may be killed at any moment. Run it again to resume the migration from its current
-    state.
+    name. No pod is created, deleted or restarted, and each pod has a controller at every moment.
+  - The task may be killed at any moment. To resume the migration from its current state, run the
+    task again.
   - If the controller is a Deployment already, nothing is changed.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
@@ -23,8 +23,8 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: RV(steps) and RV(msg) are those of the migration, on a simulated cluster in the state
-      of the real one. The API server tests the new objects by a dry run.
+    details: Runs the migration on a simulated copy of the cluster, and returns the predicted
+      RV(steps) and RV(msg). The API server validates the new objects in a dry run.
   diff_mode:
     support: full
   idempotent:
@@ -36,33 +36,33 @@ options:
       (O(label_selectors), O(field_selectors)) is required.
     type: str
   names:
-    description: Names of several controllers, in the order of their migrations. A name that does
-      not exist fails before the first change.
+    description: Names of several controllers, in the order of their migrations. A controller that
+      does not exist fails before the first change.
     type: list
     elements: str
   label_selectors:
     description: Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) that
-      match all selectors are migrated. A controller that an interrupted migration has deleted is
-      selected by its former labels.
+      match all selectors are migrated. If an interrupted migration has already deleted a matching
+      controller, it is selected by the labels that it had.
     type: list
     elements: str
   field_selectors:
-    description: Field selectors in the syntax of C(kubectl --field-selector), alone or with
+    description: Field selectors in the syntax of C(kubectl --field-selector). Can be combined with
       O(label_selectors).
     type: list
     elements: str
   namespace:
     description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
-      context, or of the pod that the task runs in, or else V(default).
+      context, or the pod's namespace if the task runs in a pod, or else V(default).
     type: str
   kind:
     description:
-      - Kind of the controllers, V(ReplicationController) or V(DeploymentConfig), in any case, or
-        its short name V(rc) or V(dc).
-      - By default, V(ReplicationController); with O(name), if there is none of that name,
+      - Kind of the controllers, V(ReplicationController) or V(DeploymentConfig). Case-insensitive.
+        The short names V(rc) and V(dc) also work.
+      - By default, V(ReplicationController). If there is no ReplicationController O(name),
         V(DeploymentConfig).
-      - With selectors, also both kinds, V(rc,dc). A ReplicationController that a DeploymentConfig
-        controls is skipped then.
+      - With selectors, both kinds can be given, as V(rc,dc). In this case, a ReplicationController
+        that is controlled by a DeploymentConfig is skipped.
     type: list
     elements: str
   state:
@@ -70,40 +70,42 @@ options:
       - V(migrated) turns the controller into a Deployment. An interrupted migration is resumed,
         even if it was being rolled back.
       - V(rolled_back) rolls back a migration in progress, as long as the ReplicationController
-        exists. It fails for a completed migration, for which C(docs/how-to/migrate.md) of the
-        collection has the way back by hand.
+        exists. It fails for a completed migration. To undo a completed migration manually, see
+        C(docs/how-to/migrate.md) of the collection.
     type: str
     choices: [migrated, rolled_back]
     default: migrated
   release_owner:
-    description: Whether to migrate a ReplicationController that another object controls. Stop that
-      object first, or it creates another ReplicationController. Not for a DeploymentConfig, which
-      is a O(kind).
+    description: Whether to migrate a ReplicationController that is controlled by another object.
+      Stop that object first, or it creates another ReplicationController. If the other object is a
+      DeploymentConfig, set O(kind=DeploymentConfig) instead.
     type: bool
     default: false
   # How fast
   max_surge:
-    description: The C(maxSurge) of the Deployment, as a number or a percentage. By default, V(1)
-      with O(max_unavailable), or else that of the DeploymentConfig or the API server's default.
+    description: The C(maxSurge) of the Deployment, as a number or a percentage. By default, V(1) if
+      O(max_unavailable) is set. If neither is set, the value of the DeploymentConfig is used, or
+      the API server's default for a ReplicationController.
     type: str
   max_unavailable:
     description: The C(maxUnavailable) of the Deployment, as a number or a percentage. By default,
-      V(0) with O(max_surge), or else as for O(max_surge).
+      V(0) if O(max_surge) is set. If neither is set, the value of the DeploymentConfig is used, or
+      the API server's default for a ReplicationController.
     type: str
   # Waiting and failure
   progress_deadline:
     description: Seconds without progress, such as a step or another available pod, after which the
-      task fails. The same task resumes the migration.
+      task fails. To resume the migration, run the same task again.
     type: str
     default: "600"
   timeout:
-    description: Seconds for the whole task, after which the task fails. By default, only
-      O(progress_deadline) applies.
+    description: Maximum seconds for the whole task. After this time, the task fails. By default,
+      only O(progress_deadline) applies.
     type: str
     aliases: [wait_timeout]
   failure_grace:
-    description: Seconds that a cause which waiting cannot solve, such as a crashing container, must
-      last before the task fails.
+    description: Seconds for which a problem that waiting cannot fix (such as a crashing container)
+      must persist before the task fails.
     type: str
     default: "10"
   # Several controllers
@@ -112,21 +114,21 @@ options:
     type: int
     default: 5
   max_failures:
-    description: Number or percentage of controllers that may fail before no further controller is
-      started. By default, none is started after the first failure. The task fails if any controller
+    description: Number or percentage of controllers that may fail. If more controllers fail, no
+      further controller is started. By default, none may fail. The task fails if any controller
       fails.
     type: str
     default: "0"
   # Advanced
   deployment_label_key:
-    description: Key of the label that distinguished pods in earlier updates, which the selector of
-      the Deployment leaves out.
+    description: Key of the label that distinguished old and new pods in earlier updates. The
+      selector of the Deployment does not contain this label.
     type: str
     default: kubernetes.io/deployment
   autoscaler:
     description: What to do with a HorizontalPodAutoscaler of the controller, as in
-      M(baton.kubernetes.rolling_update). A warning has the command that makes it scale the
-      Deployment.
+      M(baton.kubernetes.rolling_update). A warning shows the command that makes the autoscaler
+      scale the Deployment.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
@@ -141,15 +143,17 @@ options:
     type: str
     default: "0"
   progress:
-    description: Whether to print a line for each step, and for what the task waits for.
+    description: Whether to print a line for each step, and a line that says what the task is
+      waiting for.
     type: bool
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - The pods keep serving. While their owner references change, for about a second with 100 pods,
+  - The pods keep serving. While their owner references change (about one second for 100 pods),
     failed pods are not replaced.
-  - The Role is C(migrate-replicationcontroller.yaml) or C(migrate-deploymentconfig.yaml) in
-    C(docs/reference/permissions) of the collection. It can be removed afterwards.
+  - The required Role is in C(migrate-replicationcontroller.yaml) or
+    C(migrate-deploymentconfig.yaml) in C(docs/reference/permissions) of the collection. The Role
+    can be removed after the migration.
 seealso:
   - module: baton.kubernetes.rolling_update
   - module: baton.kubernetes.rolling_update_info
@@ -160,7 +164,7 @@ EXAMPLES = r"""
   baton.kubernetes.migrate_to_deployment:
     name: foo
 
-- name: Turn an OpenShift DeploymentConfig into a Deployment, with an update strategy of its own
+- name: Turn an OpenShift DeploymentConfig into a Deployment, and set its update strategy
   baton.kubernetes.migrate_to_deployment:
     name: foo
     kind: DeploymentConfig
@@ -188,13 +192,13 @@ msg:
   type: str
   sample: "foo is now a Deployment, with myimage:v1: 6 of 6 replicas available"
 kind:
-  description: Kind of the controller in the request, also without O(kind).
+  description: Kind of the migrated controller, even if O(kind) is not set.
   returned: with O(name), once the controller has been read
   type: str
   sample: ReplicationController
 steps:
-  description: The changes of this task in the cluster, as of M(baton.kubernetes.rolling_update); in
-    check mode, the predicted changes.
+  description: The changes that this task made in the cluster, in the format of
+    M(baton.kubernetes.rolling_update). In check mode, the predicted changes.
   returned: with O(name), once the controller has been read
   type: list
   elements: dict
@@ -202,15 +206,15 @@ steps:
     - {action: create, kind: ReplicaSet, name: foo-5f7b8c, from: null, to: {web: "myimage:v1"}, at:
       "2026-11-21T10:00:00Z"}
 rollout:
-  description: The status of the migration, as of M(baton.kubernetes.rolling_update).
+  description: The status of the migration, in the format of M(baton.kubernetes.rolling_update).
   returned: with O(name), once the controller has been read
   type: dict
 failure:
-  description: The parts of RV(msg), as of M(baton.kubernetes.rolling_update).
+  description: The parts of RV(msg), in the format of M(baton.kubernetes.rolling_update).
   returned: failure
   type: dict
 results:
-  description: The outcome of each controller, as of M(baton.kubernetes.rolling_update).
+  description: The outcome of each controller, in the format of M(baton.kubernetes.rolling_update).
   returned: also after a failure, once the controllers have been listed
   type: list
   elements: dict

@@ -6,15 +6,15 @@
 DOCUMENTATION = r"""
 module: rolling_update
 short_description: Update a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet
-  pod by pod, resumably
+  pod by pod
 version_added: 0.1.0
 description:
-  - Replaces the pods of a controller step by step with pods of another image or template, without
-    losing a pod, a request or the controller itself.
-  - The task may be killed at any moment. Run it again to resume the update from its current state,
-    which is stored in annotations of the controllers. Nothing has to be installed in the cluster.
-  - If nothing is to be changed, the task waits until all pods are available, as C(kubectl rollout
-    status) does, and fails if they never are.
+  - Replaces the pods of a controller step by step with pods that have another image or template,
+    without losing a pod, a request or the controller itself.
+  - The task may be killed at any moment. To resume the update, run the task again. The state of the
+    update is stored in annotations of the controllers. Nothing has to be installed in the cluster.
+  - If there is nothing to change, the task waits until all pods are available, as C(kubectl rollout
+    status) does. It fails if they do not become available.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -24,14 +24,14 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: RV(steps) and RV(msg) are those of the update, on a simulated cluster in the state of
-      the real one.
+    details: Runs the update on a simulated copy of the cluster, and returns the predicted RV(steps)
+      and RV(msg).
   diff_mode:
     support: full
   idempotent:
     support: partial
-    details: O(state=restarted) replaces all pods each time; only a restart that has not ended is
-      resumed.
+    details: O(state=restarted) replaces all pods each time, unless it resumes a restart that has
+      not ended.
 options:
   # What to change
   name:
@@ -41,64 +41,67 @@ options:
   names:
     description:
       - Names of several controllers, in the order of their updates.
-      - A name that does not exist, or may not be updated, fails before the first change. With the
-        default of O(max_failures), no controller is updated then.
+      - A controller that does not exist or cannot be updated fails before the first change. With
+        the default of O(max_failures), no controller is updated in this case.
     type: list
     elements: str
   label_selectors:
     description:
-      - Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) that
-        match all selectors are updated. A controller that an owner controls is skipped.
-      - With O(image) but no O(container), a controller without an image of the same repository is
-        skipped. With O(container) or O(images), a controller that lacks one of the containers fails
-        before the first change; with the default of O(max_failures), no controller is updated then.
-        With O(state=rolled_back), a controller without an update in progress is skipped.
+      - Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) that match all
+        selectors are updated. A controller that is controlled by another object is skipped.
+      - With O(image) but without O(container), a controller that has no image of the same
+        repository is skipped. With O(state=rolled_back), a controller without an update in progress
+        is skipped. With O(container) or O(images), a controller that lacks one of the containers
+        fails before the first change. With the default of O(max_failures), no controller is updated
+        in this case.
       - The task fails if no controller matches.
     type: list
     elements: str
   field_selectors:
     description: Field selectors in the syntax of C(kubectl --field-selector), such as
-      V(metadata.name!=canary), alone or with O(label_selectors).
+      V(metadata.name!=canary). Can be combined with O(label_selectors).
     type: list
     elements: str
   namespaces:
-    description: Several namespaces, at most 100, instead of O(namespace). Each must have the
-      O(names), or at least one controller that matches the selectors.
+    description: Several namespaces (at most 100), instead of O(namespace). Each namespace must
+      contain all controllers in O(names), or at least one controller that matches the selectors.
     type: list
     elements: str
   namespace_selectors:
-    description: Label selectors of namespaces, instead of O(namespaces), for at most 100
-      namespaces. Namespaces without a matching controller are skipped. Needs list on namespaces.
+    description: Label selectors of the namespaces (at most 100), instead of O(namespaces).
+      Namespaces without a matching controller are skipped. Needs the permission to list namespaces.
     type: list
     elements: str
   namespace:
     description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
-      context, or of the pod that the task runs in, or else V(default).
+      context, or the pod's namespace if the task runs in a pod, or else V(default).
     type: str
   kind:
     description:
       - Kind of the controllers, V(ReplicationController), V(ReplicaSet), V(Deployment),
-        V(StatefulSet) or V(DaemonSet), in any case, or its short name V(rc), V(rs), V(deploy),
-        V(sts) or V(ds). For a DeploymentConfig, see M(baton.kubernetes.migrate_to_deployment).
-      - With selectors, several kinds, such as V(deploy,sts), in the order of their updates.
-      - By default, V(ReplicationController); with O(name), if there is none of that name, the kind
-        of the only other controller with the name.
-      - The Deployment, StatefulSet or DaemonSet controller in the cluster replaces the pods, and
-        the task controls it by the template and the update strategy, which is restored at the end.
-        A ReplicationController or a ReplicaSet (without a Deployment) is scaled by the task itself.
+        V(StatefulSet) or V(DaemonSet). Case-insensitive. The short names V(rc), V(rs), V(deploy),
+        V(sts) and V(ds) also work. For a DeploymentConfig, see
+        M(baton.kubernetes.migrate_to_deployment).
+      - With selectors, several kinds can be given, in the order of their updates, such as
+        V(deploy,sts).
+      - By default, V(ReplicationController). If there is no ReplicationController O(name), but
+        exactly one controller of another kind has this name, its kind is the default.
+      - For a Deployment, StatefulSet or DaemonSet, the cluster replaces the pods. The task sets the
+        template and the update strategy, and restores the update strategy at the end. A
+        ReplicationController or a ReplicaSet (without a Deployment) is scaled by the task itself.
     type: list
     elements: str
   api_version:
-    description: API version of O(kind), for tasks that also suit C(kubernetes.core.k8s). Any other
-      version is an error.
+    description: API version of O(kind), accepted so that the same options work with
+      C(kubernetes.core.k8s). Any other version is an error.
     type: str
   state:
     description:
       - V(updated) updates the pods to the requested image or template. An interrupted update is
         resumed, even if it was being rolled back.
-      - V(rolled_back) rolls back the update in progress; with O(to_revision), also a completed
-        update. Options for the desired pods are ignored, so the same task can be repeated with only
-        O(state) changed.
+      - V(rolled_back) rolls back the update in progress. With O(to_revision), it also rolls back a
+        completed update. Options for the desired pods, such as O(image), are ignored, so you can
+        run the same task with only O(state) changed.
       - V(restarted) replaces all pods with new pods of the same template, as C(kubectl rollout
         restart) does. A restart that has not ended is resumed.
     type: str
@@ -110,46 +113,48 @@ options:
     type: str
   container:
     description: Name of the container for O(image). By default, the only container with an image of
-      the same repository (or else the only such init container), or else, without selectors, the
-      only container.
+      the same repository. If there is none, the only init container with such an image. Without
+      selectors, a single container is also used if its image is of another repository.
     type: str
   images:
     description: New images by the name of the container or init container.
     type: dict
   template:
-    description: A partial pod template, which is merged into the current template as by C(kubectl
-      patch) (strategic merge patch). For a Jinja file, use O(definition) with the lookup
-      P(ansible.builtin.template#lookup).
+    description: A partial pod template, which is merged into the current template with a strategic
+      merge patch, as C(kubectl patch) does. To render a Jinja file, use O(definition) with the
+      lookup P(ansible.builtin.template#lookup).
     type: dict
   definition:
     description:
       - A complete manifest of the controller, as text or as a dictionary. The number of replicas
         is ignored.
-      - For a ReplicationController or a ReplicaSet, another name in the manifest is the
-        O(next_name). For other kinds, only the pod template is used, and kind and name must be
-        those of the controller.
+      - For a ReplicationController or a ReplicaSet, if the manifest has another name, it is used as
+        O(next_name). For other kinds, only the pod template is used, and the kind and the name must
+        be those of the controller.
     type: raw
     aliases: [resource_definition]
   src:
-    description: Path or URL of a YAML or JSON file with a O(definition). With a local connection,
-      the path is also searched in C(files/) of the role and the playbook, and the file may be
-      encrypted with Ansible Vault.
+    description: Path or URL of a YAML or JSON file that contains the O(definition). With a local
+      connection, the path is also searched in C(files/) of the role and the playbook, and the file
+      may be encrypted with Ansible Vault.
     type: path
   roll_on:
     description:
-      - ConfigMaps and Secrets, as V(configmap/NAME) and V(secret/NAME), at most 100. The pods are
-        replaced if their data has changed. Can be combined with an option for the template.
+      - ConfigMaps and Secrets (at most 100), written as V(configmap/NAME) and V(secret/NAME). If
+        the data of one of them has changed, the pods are replaced. Can be combined with O(image) or
+        another option for the template.
       - V(auto) selects the objects that the pod template reads in C(env), C(envFrom) and volumes.
-      - The first task with this option replaces all pods, because nothing records the data that
-        they have read. If data changes during an update, the task that finishes the update warns,
-        and the next task replaces the pods again.
-      - O(state=rolled_back) restores no data. Needs get on configmaps and secrets.
+      - The first task with this option replaces all pods, because there is no record of the data
+        that the pods have read. If the data changes during an update, the task that finishes the
+        update warns, and the next task replaces the pods again.
+      - O(state=rolled_back) does not restore the data. Needs the permission to get configmaps and
+        secrets.
     type: list
     elements: str
   to_revision:
     description:
       - Revision to restore with O(state=rolled_back), even after a completed update. V(previous)
-        undoes the last update. If that has been rolled back already, nothing changes.
+        undoes the last update. If the last update has been rolled back already, nothing is changed.
         M(baton.kubernetes.rolling_update_info) lists the revisions.
       - By default, only an update in progress is rolled back.
     type: str
@@ -162,76 +167,77 @@ options:
   max_surge:
     description:
       - Maximum number of pods above the desired number, as a number or a percentage (rounded up).
-      - By default, V(1), or the update strategy of a Deployment or a DaemonSet if
-        O(max_unavailable) is not set either. Not for a StatefulSet, nor for a DaemonSet with
-        O(pause_at).
+      - By default, V(1), or V(0) for a DaemonSet. For a Deployment or a DaemonSet, if
+        O(max_unavailable) is not set either, the default is the value in its update strategy. Not
+        for a StatefulSet, nor for a DaemonSet with O(pause_at).
     type: str
   max_unavailable:
     description:
       - Maximum number of unavailable pods below the desired number, as a number or a percentage
         (rounded down, for a DaemonSet up).
-      - By default, V(0), or the update strategy of a Deployment or a DaemonSet if O(max_surge) is
-        not set either. For a StatefulSet, its C(maxUnavailable) or V(1); more than V(1) needs the
-        feature gate C(MaxUnavailableStatefulSet).
+      - By default, V(0). For a Deployment or a DaemonSet, if O(max_surge) is not set either, the
+        default is the value in its update strategy. For a StatefulSet, the default is its
+        C(maxUnavailable), or else V(1). More than V(1) needs the feature gate
+        C(MaxUnavailableStatefulSet).
     type: str
   pod_replacement_policy:
     description:
-      - Whether a pod is created when an old pod begins to terminate (V(TerminationStarted)), or
-        when an old pod has terminated (V(TerminationComplete)), for example because a quota has no
-        room for terminating pods.
-      - V(TerminationComplete) is for a ReplicationController or a ReplicaSet, and needs list on
-        pods. The pods of a StatefulSet, and of a DaemonSet without a surge, are always replaced in
-        that way. A Deployment has its own C(spec.podReplacementPolicy).
+      - When to create a new pod, either as soon as an old pod begins to terminate
+        (V(TerminationStarted)), or once an old pod has terminated (V(TerminationComplete)). Use the
+        latter if, for example, a quota has no room for terminating pods.
+      - V(TerminationComplete) is for a ReplicationController or a ReplicaSet, and needs the
+        permission to list pods. A StatefulSet, and a DaemonSet without a surge, always wait until
+        the old pod has terminated. A Deployment has its own C(spec.podReplacementPolicy).
     type: str
     choices: [TerminationStarted, TerminationComplete]
     default: TerminationStarted
   min_ready_seconds:
-    description: Seconds that a new pod must be ready before it is available. Changes
-      C(minReadySeconds) of the controller, whose value is the default.
+    description: Seconds that a new pod must be ready before it counts as available. Changes
+      C(minReadySeconds) of the controller. By default, C(minReadySeconds) is not changed.
     type: str
   # Canary
   pause_at:
     description:
-      - Number or percentage (rounded up) of new pods at which the task ends successfully, as a
-        canary. By default, the update runs to its end.
+      - Number or percentage (rounded up) of new pods at which the task pauses the update and ends
+        successfully, as for a canary. By default, the update runs to its end.
       - To resume, run the same task with a higher value or without this option. To roll back, use
-        O(state=rolled_back). If at least as many pods are new already, no further pod is
+        O(state=rolled_back). If this number of new pods is already reached, no further pod is
         updated.
       - At V(100%), all pods are new, but the update can still be rolled back at once.
-      - Nothing limits how long the update stays paused. For a deadline with a rollback, see the
-        role P(baton.kubernetes.image_bump#role).
+      - There is no limit to how long the update stays paused. For a deadline after which it is
+        rolled back, see the role P(baton.kubernetes.image_bump#role).
     type: str
   keep_old:
     description:
       - Whether to keep all old pods at the pause of O(pause_at), for blue/green. With
-        O(pause_at=100%), all new pods exist beside all old pods, and the module
+        O(pause_at=100%), all old and all new pods run at the same time, and the module
         M(baton.kubernetes.traffic_split) sends the requests to the old or to the new pods.
-      - The same task without O(pause_at) and O(keep_old) removes the old pods, and
-        O(state=rolled_back) the new ones.
-      - Needs room for twice the number of pods. If a ResourceQuota has less, the task fails before
-        its first change. O(max_surge) and O(max_unavailable) are not used. Old pods that an update
-        without this option has removed are not created again.
+      - To remove the old pods, run the same task without O(pause_at) and O(keep_old). To remove the
+        new pods, use O(state=rolled_back).
+      - The cluster needs room for twice the number of pods. If a ResourceQuota does not have
+        enough, the task fails before its first change. O(max_surge) and O(max_unavailable) are not
+        used. Old pods that were removed before this option was set are not created again.
       - For a ReplicationController, a ReplicaSet or a Deployment.
     type: bool
     default: false
   soak:
     description:
-      - How long to watch the new pods at the pause of O(pause_at), or without it, once all pods are
-        new. The task fails, and O(on_failure) applies, if a new pod restarts, becomes unready, is
-        evicted or deleted, or has more warning Events than the old pods have on average. By
-        default, new pods are not watched, except for pods that do not become available.
-      - If the task runs again with the same options, it resumes a soak that was interrupted, and
-        does not repeat a soak that has passed. Not for rollbacks. Needs list and watch on pods.
+      - How long to watch the new pods, at the pause of O(pause_at), or once all pods are new if
+        O(pause_at) is not set. The task fails, and O(on_failure) applies, if a new pod restarts,
+        becomes unready, is evicted or deleted, or has more warning Events than the average old pod.
+        By default, the task only waits until the new pods are available.
+      - If the task runs again with the same options, it resumes an interrupted soak, and does not
+        repeat a completed one. Not for rollbacks. Needs the permissions to list and watch pods.
     type: str
   nodes:
-    description: Label selector of the nodes on which O(pause_at) replaces the pods of a DaemonSet
-      first. Needs list on nodes.
+    description: Label selector of the nodes on which a DaemonSet's pods are replaced first, up to
+      O(pause_at). Needs the permission to list nodes.
     type: str
   image_drift:
     description:
-      - What to do if the tag of an image has moved, so that the new pods run different digests.
-        V(warn) warns, with the pods of each digest; with V(fail), which needs list on pods, the
-        task fails, and O(on_failure) applies.
+      - What to do if the new pods run different digests because the tag of an image has moved.
+        V(warn) prints a warning that lists the pods of each digest. With V(fail), the task fails,
+        and O(on_failure) applies. V(fail) needs the permission to list pods.
       - Not for rollbacks, and not with O(wait=false).
     type: str
     choices: [warn, fail, ignore]
@@ -239,53 +245,54 @@ options:
   # Waiting and failure
   wait:
     description:
-      - With V(false), the task ends as soon as the cluster replaces the pods of a Deployment,
-        StatefulSet or DaemonSet, and RV(rollout.phase) is V(progressing). Only with O(name).
-      - The same task without this option follows the update to its end, and restores the update
-        strategy. Not with O(pause_at), O(soak) and O(on_failure=rollback), nor for the rollback of
-        a StatefulSet or a DaemonSet.
+      - With V(false), the task only starts the update of a Deployment, StatefulSet or DaemonSet,
+        and ends while the cluster replaces the pods. RV(rollout.phase) is then V(progressing). Only
+        with O(name).
+      - To wait for the end of the update and restore the update strategy, run the same task without
+        this option. V(false) cannot be used with O(pause_at), O(soak), O(suspend_gitops) or
+        O(on_failure=rollback), nor for the rollback of a StatefulSet or a DaemonSet.
     type: bool
     default: true
   progress_deadline:
     description: Seconds without progress, such as another available pod, after which the task
-      fails, and O(on_failure) applies. A O(soak) does not count. During the update, it replaces
-      C(spec.progressDeadlineSeconds) of a Deployment. A cause that waiting cannot solve ends the
-      task earlier (O(failure_grace)).
+      fails, and O(on_failure) applies. The time of O(soak) does not count. During the update, this
+      value replaces C(spec.progressDeadlineSeconds) of a Deployment. A problem that waiting cannot
+      fix ends the task earlier (O(failure_grace)).
     type: str
     default: "600"
   timeout:
-    description: Seconds for the whole task, including O(soak), after which the task fails, and
-      O(on_failure) applies. By default, only O(progress_deadline) applies.
+    description: Maximum seconds for the whole task, including O(soak). After this time, the task
+      fails, and O(on_failure) applies. By default, only O(progress_deadline) applies.
     type: str
     aliases: [wait_timeout]
   failure_grace:
-    description: Seconds for which a pod must show a cause that waiting cannot solve, such as
-      C(ImagePullBackOff) or C(CrashLoopBackOff), before the task fails, and O(on_failure) applies.
+    description: Seconds for which a problem that waiting cannot fix (such as C(ImagePullBackOff) or
+      C(CrashLoopBackOff)) must persist before the task fails, and O(on_failure) applies.
     type: str
     default: "10"
   on_failure:
     description:
       - What to do if the new pods do not become available or do not pass O(soak). The task fails in
         either case.
-      - V(stop) leaves the update in progress, and the same task resumes it. Until then, the cluster
-        replaces further pods of a Deployment, StatefulSet or DaemonSet only if the new pods become
-        available after all.
-      - V(rollback) rolls back to the template before the update, also in a task that resumes the
-        update after a pause. After the last O(soak), when the old pods are gone and the last steps
-        have begun, nothing is rolled back.
+      - V(stop) leaves the update in progress. To resume it, run the same task again. Meanwhile, the
+        cluster replaces further pods of a Deployment, StatefulSet or DaemonSet only if the new pods
+        become available after all.
+      - V(rollback) rolls back to the template before the update, even if the task has resumed the
+        update after a pause. After the last O(soak), once the old pods are deleted and the last
+        steps have begun, nothing is rolled back.
     type: str
     choices: [stop, rollback]
     default: stop
   # Several controllers
   concurrency:
-    description: Maximum number of controllers that are updated at the same time, in all namespaces
-      together.
+    description: Maximum number of controllers that are updated at the same time, counted over all
+      namespaces.
     type: int
     default: 5
   max_failures:
-    description: Number or percentage of controllers that may fail before no further controller is
-      started, counted over all namespaces. By default, none is started after the first failure. The
-      task fails if any controller fails.
+    description: Number or percentage of controllers that may fail, counted over all namespaces. If
+      more controllers fail, no further controller is started. By default, none may fail. The task
+      fails if any controller fails.
     type: str
     default: "0"
   # Advanced
@@ -295,24 +302,24 @@ options:
     type: str
     default: kubernetes.io/deployment
   autoscaler:
-    description: What to do with a HorizontalPodAutoscaler of the controller. V(freeze) disables its
-      scaling during the update and its pauses, and restores it at the end or after a failure.
-      V(refuse) fails before the first change. V(ignore) does not change it; it then scales both
-      versions of a Deployment, also in a pause.
+    description: What to do with a HorizontalPodAutoscaler of the controller. V(freeze) disables
+      scaling during the update and its pauses, and enables it again at the end or after a failure.
+      With V(refuse), the task fails before the first change. V(ignore) does not change the
+      autoscaler, which then scales both versions of a Deployment, even during a pause.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
   suspend_gitops:
     description:
       - Whether Flux ignores the controller during the update and its pauses. The first write of the
-        update also sets the annotation C(kustomize.toolkit.fluxcd.io/reconcile=disabled), and for a
-        HelmRelease C(helm.toolkit.fluxcd.io/driftDetection=disabled), and its last write removes
-        them. An annotation that exists stays as it is. After a failure without a rollback, Flux
-        ignores the controller until the update has ended or is rolled back.
+        update sets the annotation C(kustomize.toolkit.fluxcd.io/reconcile=disabled), and for a
+        HelmRelease C(helm.toolkit.fluxcd.io/driftDetection=disabled). The last write removes them.
+        An annotation that exists before the update is not changed. After a failure without a
+        rollback, Flux ignores the controller until the update is completed or rolled back.
       - Make the same change in git before the update ends. Otherwise the next reconciliation resets
         the controller to its manifest.
-      - It does not suspend Argo CD, nor an upgrade of a Helm release, and does nothing for a
-        controller that Flux does not manage. It needs no other permission.
+      - This option does not suspend Argo CD or upgrades of a Helm release, and has no effect on a
+        controller that Flux does not manage. It needs no additional permission.
     type: bool
     default: false
   lock:
@@ -326,16 +333,17 @@ options:
     type: str
     default: "0"
   progress:
-    description: Whether to print a line for each step, and for what the task waits for. Only with
-      the connections C(local) and C(ssh).
+    description: Whether to print a line for each step, and a line that says what the task is
+      waiting for. Only with the connections C(local) and C(ssh).
     type: bool
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - Permissions for each kind and feature are files to apply, in C(docs/reference/permissions) of
-    the collection.
-  - A traffic split (M(baton.kubernetes.traffic_split)) follows the update. An update to the end
-    restores the route first, and a rollback first takes all requests from the new pods.
+  - For each kind and feature, C(docs/reference/permissions) of the collection has a file that you
+    can apply to grant the permissions.
+  - If the requests are split (M(baton.kubernetes.traffic_split)), the task also changes the route.
+    It restores the route before an update runs to its end, and stops sending requests to the new
+    pods before a rollback.
 seealso:
   - module: baton.kubernetes.traffic_split
   - module: baton.kubernetes.rolling_update_info
@@ -378,7 +386,7 @@ EXAMPLES = r"""
   ansible.builtin.pause:
     prompt: Half of foo is new. Press Enter to update the rest, or Ctrl-C and A to stop here
 
-- name: Update the rest, by the same task without the pause
+- name: Update the rest with the same task, but without the pause
   baton.kubernetes.rolling_update:
     name: foo
     image: myimage:v2
@@ -414,7 +422,7 @@ EXAMPLES = r"""
               - name: FEATURE
                 value: "on"
 
-- name: Update foo to another image, or to other data of these objects
+- name: Update foo to another image, or replace its pods if the data of these objects has changed
   baton.kubernetes.rolling_update:
     name: foo
     image: myimage:v2
@@ -440,7 +448,7 @@ EXAMPLES = r"""
     namespace_selectors: [example.com/team=shop]
     image: registry.example.com/shop/base:v2
 
-- name: Replace a controller by another one, as kubectl rolling-update -f did
+- name: Replace a controller with another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:
     name: foo-v1
     src: foo-v2.yaml
@@ -452,7 +460,7 @@ EXAMPLES = r"""
     image: myimage:v2
     wait: false
 
-- name: Restart the pods of a DaemonSet without a change
+- name: Restart the pods of a DaemonSet without changing its template
   baton.kubernetes.rolling_update:
     name: foo
     kind: DaemonSet
@@ -466,38 +474,40 @@ msg:
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
 namespace:
-  description: Namespace of the controller, also without O(namespace).
+  description: Namespace of the controller, even if O(namespace) is not set.
   returned: with O(name), once the controller has been read
   type: str
 kind:
-  description: Kind of the controller, also without O(kind).
+  description: Kind of the controller, even if O(kind) is not set.
   returned: with O(name), once the controller has been read
   type: str
 steps:
-  description: The changes of this task in the cluster, in order; in check mode, the predicted
-    changes.
+  description: The changes that this task made in the cluster, in order. In check mode, the
+    predicted changes.
   returned: with O(name), once the controller has been read
   type: list
   elements: dict
   contains:
     action:
       description: The change. V(keep) stores a template in the history, V(pace) changes the update
-        strategy, V(hand over) reparents pods, V(freeze) and V(restore) are for an autoscaler.
+        strategy, V(hand over) makes another controller the owner of the pods, and V(freeze) and
+        V(restore) change an autoscaler.
       type: str
       choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over,
         keep]
     kind:
-      description: Kind of the changed object; V(Pod) for V(hand over).
+      description: Kind of the changed object. For V(hand over), V(Pod).
       type: str
     name:
-      description: Name of the changed object; for V(hand over), of the previous controller.
+      description: Name of the changed object. For V(hand over), the name of the previous
+        controller.
       type: str
     from:
-      description: Size, images by container, or state before the step; for V(hand over), the number
+      description: Size, images by container, or state before the step. For V(hand over), the number
         of pods.
       type: raw
     to:
-      description: Size, images by container, or state after the step; for V(hand over), the new
+      description: Size, images by container, or state after the step. For V(hand over), the new
         controller.
       type: raw
     at:
@@ -512,15 +522,18 @@ rollout:
   type: dict
   contains:
     phase:
-      description: V(complete) without an update in progress; V(taking_over) at its last steps.
+      description: V(complete) if no update is in progress. V(taking_over) during the last steps of
+        an update.
       type: str
       choices: [complete, progressing, paused, taking_over]
     direction:
-      description: Direction of the update in progress; V(null) without one.
+      description: Direction of the update in progress, where V(back) is a rollback. V(null) if no
+        update is in progress.
       type: str
       choices: [forward, back]
     controller:
-      description: The controller, or the old pods of a Deployment; V(null) if it was deleted.
+      description: The controller, or for a Deployment, its old pods. V(null) if the controller was
+        deleted.
       type: dict
       contains: &numbers
         name:
@@ -539,7 +552,7 @@ rollout:
           description: Image of each container.
           type: dict
     successor:
-      description: The owner of the new pods; V(null) without an update in progress.
+      description: The owner of the new pods. V(null) if no update is in progress.
       type: dict
       contains: *numbers
     desired:
@@ -552,11 +565,12 @@ rollout:
       description: Maximum number of old and new pods during the update.
       type: int
     since:
-      description: Time when the update in progress began or changed its direction; V(null) without
-        one.
+      description: Time when the update in progress began or changed its direction. V(null) if no
+        update is in progress.
       type: str
     last_rollout:
-      description: The last update; V(null) during an update, or if it is unknown.
+      description: The last update. V(null) if an update is in progress, or if the last update is
+        unknown.
       type: dict
       contains:
         outcome:
@@ -573,7 +587,8 @@ rollout:
           description: Time when the update ended.
           type: str
         who:
-          description: User who ended the update, as C(user@machine). Not for a Deployment.
+          description: User whose task ended the update, in the form C(user@machine). Not set for a
+            Deployment.
           type: str
         to_revision:
           description: Number of the restored revision of a Deployment.
@@ -589,7 +604,8 @@ rollout:
           description: Image of each container after the task.
           type: dict
 resume_command:
-  description: Command that ends the pause, or follows the update to its end (O(wait=false)).
+  description: Command that resumes the paused update. With O(wait=false), the command that waits
+    for the end of the update.
   returned: if the task leaves the update paused or in progress
   type: str
 rollback_command:
@@ -608,19 +624,19 @@ failure:
       description: The object, or an empty text.
       type: str
     why:
-      description: The reasons of the cluster, one per line, or an empty text.
+      description: The reasons that the cluster reports, one per line, or an empty text.
       type: str
     next_command:
       description: The next commands and hints, one per line, or an empty text.
       type: str
     commands:
-      description: The commands of RV(failure.next_command). Each can be pasted unchanged, and
-        repeats the options of the task.
+      description: The commands of RV(failure.next_command). Each contains the options of the task
+        and can be run unchanged.
       type: list
       elements: str
     url:
-      description: Address of the page of the documentation that explains the error; empty unless
-        the collection was built with the address of the documentation.
+      description: Address of the documentation page that explains the error. Empty if the
+        collection was built without the address of its documentation.
       type: str
     causes:
       description: Why pods do not become available, the most significant cause first.
@@ -631,16 +647,16 @@ failure:
           description: Kind of the cause, such as V(image) or V(crash).
           type: str
         reason:
-          description: Reason of the cluster, such as V(ImagePullBackOff).
+          description: Reason that the cluster reports, such as V(ImagePullBackOff).
           type: str
         message:
-          description: Message of the cluster.
+          description: Message that the cluster reports.
           type: str
         suggestion:
           description: The next command or hint.
           type: str
         is_fatal:
-          description: Whether waiting cannot help.
+          description: Whether this is a problem that waiting cannot fix.
           type: bool
         place:
           description: Location of the cause, such as V(pod foo-abc, container web).
@@ -662,8 +678,8 @@ failure:
           type: list
           elements: str
 results:
-  description: The outcome of each controller, also of those that failed or were not started, in
-    order. With O(name), one entry.
+  description: The outcome of each controller, in order, including controllers that failed or were
+    not started. With O(name), there is one entry.
   returned: also after a failure, once the controllers have been listed
   type: list
   elements: dict
@@ -675,7 +691,7 @@ results:
       description: Name of the controller.
       type: str
     kind:
-      description: Kind of the controller; empty if it is unknown.
+      description: Kind of the controller. Empty if the kind is unknown.
       type: str
     changed:
       description: Whether this controller was changed.
@@ -684,12 +700,12 @@ results:
       description: Whether this controller failed.
       type: bool
     skipped:
-      description: Whether this controller was skipped or not started. RV(results[].msg) has the
-        reason.
+      description: Whether this controller was skipped or not started. RV(results[].msg) contains
+        the reason.
       type: bool
     msg:
-      description: As RV(msg). RV(steps), RV(rollout), RV(resume_command), RV(rollback_command) and
-        RV(failure) are also in each entry.
+      description: Same as RV(msg), for this controller. Each entry also contains RV(steps),
+        RV(rollout), RV(resume_command), RV(rollback_command) and RV(failure).
       type: str
 """
 

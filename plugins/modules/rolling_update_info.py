@@ -8,8 +8,9 @@ module: rolling_update_info
 short_description: Report the status of the rolling updates in a namespace
 version_added: 0.1.0
 description:
-  - Reports for one controller, or for all controllers of a kind in a namespace, whether an update
-    is in progress, its status, and the commands to resume it or to roll it back.
+  - Reports the status of the update of one controller, or of all controllers of a kind in a
+    namespace. For an update in progress, also returns the commands to resume it and to roll it
+    back.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -26,42 +27,43 @@ attributes:
     support: full
 options:
   name:
-    description: Name of the controller. By default, all controllers of O(kind) in O(namespace). A
-      name that does not exist returns no entry.
+    description: Name of the controller. By default, all controllers of O(kind) in O(namespace) are
+      returned. If the controller does not exist, RV(rollouts) is empty.
     type: str
   names:
     description: Names of several controllers.
     type: list
     elements: str
   label_selectors:
-    description: Label selectors in the syntax of C(kubectl -l), for all controllers that match all
-      selectors.
+    description: Label selectors in the syntax of C(kubectl -l). All controllers that match all
+      selectors are returned.
     type: list
     elements: str
   field_selectors:
     description: Field selectors in the syntax of C(kubectl --field-selector), such as
-      V(metadata.name!=canary), alone or with O(label_selectors).
+      V(metadata.name!=canary). Can be combined with O(label_selectors).
     type: list
     elements: str
   namespace:
     description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
-      context, or of the pod that the task runs in, or else V(default).
+      context, or the pod's namespace if the task runs in a pod, or else V(default).
     type: str
   pods:
-    description: Whether to return the pods of each controller and of its successor, at most 500 of
-      each.
+    description: Whether to return the pods of each controller and of its successor (at most 500
+      pods of each).
     type: bool
     default: false
   kind:
     description: Kind of the controllers, as in M(baton.kubernetes.rolling_update), or
-      V(DeploymentConfig) for a migration. By default, V(ReplicationController); with O(name), if
-      there is none of that name, the kind of the only other controller with the name. Without
-      O(name) and O(names), also several kinds, such as V(deploy,sts).
+      V(DeploymentConfig) for a migration. By default, V(ReplicationController). If there is no
+      ReplicationController O(name), but exactly one controller of another kind has this name, its
+      kind is the default. If neither O(name) nor O(names) is set, several kinds can be given, such
+      as V(deploy,sts).
     type: list
     elements: str
   api_version:
-    description: API version of O(kind), for tasks that also suit C(kubernetes.core.k8s_info). Any
-      other version is an error.
+    description: API version of O(kind), accepted so that the same options work with
+      C(kubernetes.core.k8s_info). Any other version is an error.
     type: str
 seealso:
   - module: baton.kubernetes.rolling_update
@@ -87,7 +89,7 @@ rollouts:
   elements: dict
   contains:
     namespace:
-      description: Namespace of the controller, also without O(namespace).
+      description: Namespace of the controller, even if O(namespace) is not set.
       type: str
     name:
       description: Name of the controller.
@@ -96,17 +98,18 @@ rollouts:
       description: Kind of the controller.
       type: str
     phase:
-      description: V(complete) if no update is in progress; V(taking_over) during the handover. The
-        phase of a migration in progress is V(progressing).
+      description: V(complete) if no update is in progress. V(taking_over) during the last steps of
+        an update. The phase of a migration in progress is V(progressing).
       type: str
       choices: [complete, progressing, paused, taking_over]
     direction:
-      description: Direction of the update in progress, where V(back) is a rollback; V(null) without
-        one.
+      description: Direction of the update in progress, where V(back) is a rollback. V(null) if no
+        update is in progress.
       type: str
       choices: [forward, back]
     controller:
-      description: The controller, or the old pods of a Deployment; V(null) if it was deleted.
+      description: The controller, or for a Deployment, its old pods. V(null) if the controller was
+        deleted.
       type: dict
       contains: &numbers
         name:
@@ -125,7 +128,7 @@ rollouts:
           description: Image of each container.
           type: dict
     successor:
-      description: The owner of the new pods; V(null) without an update in progress.
+      description: The owner of the new pods. V(null) if no update is in progress.
       type: dict
       contains: *numbers
     desired:
@@ -133,10 +136,11 @@ rollouts:
       type: int
     since:
       description: Time when the update in progress began or changed its direction, in RFC 3339,
-        UTC; V(null) without one.
+        UTC. V(null) if no update is in progress.
       type: str
     last_rollout:
-      description: The last update; V(null) during an update, or if it is unknown.
+      description: The last update. V(null) if an update is in progress, or if the last update is
+        unknown.
       type: dict
       contains:
         outcome:
@@ -153,22 +157,24 @@ rollouts:
           description: Time when the update ended.
           type: str
         who:
-          description: User who ended the update, as C(user@machine). Not for a Deployment.
+          description: User whose task ended the update, in the form C(user@machine). Not set for a
+            Deployment.
           type: str
         to_revision:
           description: Number of the restored revision.
           type: int
     resume_command:
-      description: How to resume the update in progress; V(null) without one. Often not a command,
-        because only the task that began the update has its options.
+      description: How to resume the update in progress. V(null) if no update is in progress. Often
+        a sentence instead of a command, because only the task that began the update has the options
+        of the update.
       type: str
     rollback_command:
-      description: The command that rolls back the update in progress; V(null) without one, or if
-        the update can no longer be rolled back.
+      description: The command that rolls back the update in progress. V(null) if no update is in
+        progress, or if it can no longer be rolled back.
       type: str
     history:
-      description: The current template, and the templates that
-        O(baton.kubernetes.rolling_update#module:to_revision) can restore, newest first.
+      description: The current template and the templates that
+        O(baton.kubernetes.rolling_update#module:to_revision) can restore. The newest comes first.
       type: list
       elements: dict
       contains:
@@ -179,13 +185,14 @@ rollouts:
           description: Image of each container.
           type: dict
         time:
-          description: Time since which the template was used; empty if unknown.
+          description: Time when the template came into use. Empty if unknown.
           type: str
         who:
-          description: User who ran the update, as C(user@machine); empty if unknown.
+          description: User who ran the update, in the form C(user@machine). Empty if unknown.
           type: str
     pods:
-      description: The pods that do not terminate; empty without permission to list pods.
+      description: The pods that are not terminating. Empty if the permission to list pods is
+        missing.
       returned: with O(pods=true)
       type: list
       elements: dict
@@ -194,17 +201,18 @@ rollouts:
           description: Name of the pod.
           type: str
         ip:
-          description: IP address of the pod; V(null) before it has one.
+          description: IP address of the pod. V(null) if the pod has no address yet.
           type: str
         node:
-          description: Name of the node that the pod runs on; V(null) before it is scheduled.
+          description: Name of the node that the pod runs on. V(null) if the pod is not scheduled
+            yet.
           type: str
         is_ready:
           description: Whether the pod is ready.
           type: bool
         is_new:
-          description: Whether the pod has the new template of the update in progress. Without one,
-            V(true) for each pod.
+          description: Whether the pod has the new template of the update in progress. If no update
+            is in progress, V(true) for each pod.
           type: bool
 """
 

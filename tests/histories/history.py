@@ -401,7 +401,7 @@ class History(RuleBasedStateMachine):
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
         """Return the options of the command's task. Execute any other command, and return None."""
-        if words == [typed_commands.STARTING_TASK]:
+        if words == [typed_commands.RERUN_SUGGESTION]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
                 self.starting_tasks.pop()

@@ -18,16 +18,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 Json = dict[str, t.Any]
 
 AD_HOC = ["ansible", "localhost", "-m"]
-#: A suggestion without a command.
-STARTING_TASK = "run the task that began it"
+#: How a suggestion in words begins: to rerun the task that began the update.
+RERUN_SUGGESTION = "run the task that began it"
 #: Placeholders in commands, and the image that replaces them.
 PLACEHOLDERS, WORKING_IMAGE = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
 #: Options that a suggested rerun of the task must contain.
 REPEATED_OPTIONS = ("next_name", "container", "images", "to_revision", "max_surge",
                     "max_unavailable", "min_ready_seconds", "pause_at", "soak", "nodes",
                     "on_failure", "failure_grace", "progress_deadline", "timeout", "autoscaler")
-#: REPEATED_OPTIONS that a rollback need not repeat.
-OPTIONS_OF_UPDATES = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
+#: Those of REPEATED_OPTIONS that a suggested rollback may leave out.
+OPTIONAL_IN_ROLLBACKS = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
 #: Options that the test sets for its tasks.
 CONNECTION_OPTIONS = ("context", "kubeconfig", "host", "namespace")
 
@@ -44,8 +44,8 @@ def alternatives(message: str) -> list[list[list[str]]]:
             break
         if line == "or:":
             suggestions.append([])
-        elif line.startswith(STARTING_TASK):
-            suggestions[-1].append([STARTING_TASK])
+        elif line.startswith(RERUN_SUGGESTION):
+            suggestions[-1].append([RERUN_SUGGESTION])
         elif line.startswith(("ansible ", "kubectl ")):
             suggestions[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING_IMAGE, line)))
     without_editor = [commands for commands in suggestions if "edit" not in map(_verb, commands)]
@@ -91,9 +91,9 @@ def lost_options(params: Json, message: str) -> list[str]:
               and f"leave {option} out" not in message}
     is_rollback = params.get("state") == "rolled_back" and "to_revision" not in params
     needed_options = [option for option in REPEATED_OPTIONS
-                      if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
+                      if option in params and not (is_rollback and option in OPTIONAL_IN_ROLLBACKS)]
     commands = [words for alternative in alternatives(message) for words in alternative
-                if words != [STARTING_TASK]]
+                if words != [RERUN_SUGGESTION]]
     tasks = [task for words in commands if (task := task_params(words)) is not None]
     return [f"{option} in {task}" for task in tasks if goal(task) == goal(params)
             for option in needed_options

@@ -51,7 +51,7 @@ VERSIONS = {
 def program_path(name: str = "prometheus") -> str | None:
     """Return the path of a program, or None.
 
-    A missing program is unpacked from its Debian package. An installation would start its service.
+    A missing program is unpacked from its Debian package: apt-get install would start its service.
     """
     if path := shutil.which(name):
         return path
@@ -169,7 +169,7 @@ class Prometheus(t.NamedTuple):
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Query a Prometheus independently of the collection."""
+    """Query a Prometheus without the code under test."""
     address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     with (contextlib.suppress(OSError),
           urllib.request.build_opener().open(address, timeout=10) as answer):
@@ -180,7 +180,7 @@ def ask(url: str, query: str) -> list[dict[str, t.Any]]:
 @contextlib.contextmanager
 def running_with_metrics(binary: str, certificate: str = "", key: str = "", user: str = "",
                          password_hash: str = "") -> t.Iterator[Prometheus]:
-    """Run a Prometheus that scrapes a MetricsServer; a certificate enables TLS and a password."""
+    """Run a Prometheus that scrapes a MetricsServer; with `certificate`, with TLS and password."""
     web_config = {"tls_server_config": {"cert_file": certificate, "key_file": key},
                   "basic_auth_users": {user: password_hash}}
     with serving(MetricsServer()) as metrics_server:

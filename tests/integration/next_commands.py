@@ -83,7 +83,7 @@ SITES: dict[str, str] = {
         "not executed here: the first task, which test_migration runs",
     "flows/migration/back.py::plan_rollback":
         "not executed here: the same task again, which test_migration runs after each kill",
-    "flows/migration/deployment_config.py::_difference_warnings": WARNS,
+    "flows/migration/deployment_config.py::_state_warnings": WARNS,
     "flows/migration/deployment_config.py::_trigger_warnings": WARNS,
     "flows/migration/observed.py::parse_stored": SHOWS,
     "flows/migration/in_progress.py::commands": "not executed here: the same task again, which "

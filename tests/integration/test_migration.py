@@ -102,7 +102,7 @@ def test_deployment_can_be_updated_after_the_migration(migratable):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.long  # tests/faults runs a sample in `make test`
+@pytest.mark.long  # in `make test`, tests/faults covers some of the writes
 @pytest.mark.parametrize("is_after_write", [False, True])
 def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratable, is_after_write):
     for write_number in range(1, MAX_WRITES):
@@ -144,7 +144,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
 
 
 @pytest.mark.full
-def test_size_set_during_the_migration_is_retained(migratable):
+def test_scaling_during_the_migration_is_retained(migratable):
     migratable.make_rc(2)
 
     def scale():
@@ -234,7 +234,7 @@ def test_label_selectors_match_like_those_of_the_api_server(namespace):
         assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector
 
 
-def primary_deletion(policy):
+def deletion_of_foo(policy):
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
@@ -252,8 +252,8 @@ ACTIONS = {
     "relabel a pod": (lambda namespace: namespace.patch(
         namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}},
         "pods"), 1, True),
-    "delete foo": (primary_deletion("Background"), 1, False),
-    "delete foo with --cascade=orphan": (primary_deletion("Orphan"), 1, True),
+    "delete foo": (deletion_of_foo("Background"), 1, False),
+    "delete foo with --cascade=orphan": (deletion_of_foo("Orphan"), 1, True),
     # The ReplicaSet owns both pods.
     "delete the ReplicaSet": (delete_replica_set, 2, False),
     "scale foo": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
@@ -279,7 +279,7 @@ def test_migration_resumes_after_changes_of_other_clients(migratable, title):
 
 
 @pytest.mark.full
-def test_unsupported_controller_is_refused_before_the_first_write(migratable):
+def test_update_in_progress_or_existing_deployment_is_refused_before_the_first_write(migratable):
     migratable.make_rc(2)
     migratable.roll(image="myimage:v2", pause_at="1")
     with pytest.raises(RolloutError, match="an update is in progress"):
@@ -354,8 +354,8 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
 
 
 @pytest.mark.full
-def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
-    """The other client has permission to create ControllerRevisions and ReplicaSets."""
+def test_replica_set_of_a_forged_migration_gets_no_pods(migratable):
+    """Another client may create ControllerRevisions and ReplicaSets, and forges a migration."""
     migratable.make_rc(2, image="myimage:evil")
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(2, True))

@@ -104,7 +104,7 @@ def test_changed_secret_is_rolled_out_by_a_task_with_an_image_or_a_template(name
     for change in ({"image": "myimage:v2"}, {"template": template_with("1")}):
         options = {"kind": kind, "roll_on": ["secret/shop-db"], **change}
         assert [namespace.roll(**options)["changed"] for _run in range(2)] == [True, False]
-        change_password(namespace, f"with {next(iter(change))}")
+        change_password(namespace, f"password-{next(iter(change))}")
         assert [namespace.roll(**options)["changed"] for _run in range(2)] == [True, False]
         assert list(checksums(namespace, kind)) == ["secret/shop-db"]
 
@@ -139,7 +139,7 @@ def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespac
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, kind):
+def test_data_changed_during_a_pause_is_rolled_out_after_the_paused_update(namespace, kind):
     make_objects_and_controller(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
     namespace.roll(**options, pause_at=1)
@@ -158,7 +158,7 @@ def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, k
 
 
 @pytest.mark.full
-def test_missing_object_is_named_before_the_first_write(namespace):
+def test_missing_object_is_reported_before_the_first_write(namespace):
     make_objects_and_controller(namespace, "ReplicationController")
     before = namespace.rc()
     namespace.remove("shop-db", "secrets")

@@ -162,7 +162,7 @@ class Schema:
         for part in schema.get("allOf", ()):
             schema = {**schema, **part}
         if name == "initContainers":
-            return self._containers(0).map(_with_unique_names)
+            return self._containers(0).map(_as_init_containers)
         if name == "resources" and "$ref" in schema:
             sizes = st.dictionaries(st.sampled_from(("cpu", "memory", "ephemeral-storage")),
                                     _QUANTITIES, max_size=2)
@@ -205,7 +205,7 @@ def _full_name(kinds: Json, kind: str) -> str:
     return next(name for name in kinds if name.rpartition(".")[2] == kind)
 
 
-def _with_unique_names(containers: list[Json]) -> list[Json]:
+def _as_init_containers(containers: list[Json]) -> list[Json]:
     return [{**container, "name": f"init-{container['name'][:8]}"} for container in containers]
 
 
@@ -248,8 +248,8 @@ def _rejection(namespace: Namespace, template: Json) -> Json | None:
 def _remove_field(template: Json, path: str) -> bool:
     """Remove the rejected field or, if it is missing, the object that should contain it.
 
-    If every template needs it, remove the closest enclosing object that may be missing. Return
-    whether this was possible.
+    If every template needs that part, remove the closest enclosing object that is optional. Return
+    whether there was one.
     path: for example "spec.containers[0].ports".
     """
     keys: list[Any] = [int(part) if part.isdigit() else part

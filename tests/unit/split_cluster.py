@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate a cluster with a controller and a route, and check the receivers at each change."""
+"""Simulate a cluster with a controller and a route. Each Service with requests needs ready pods."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SettlingClock(FakeClock):
 
 
 class SplitCluster(PodCountingCluster):
-    """Simulated cluster with foo and a route. Checks the receivers after each change."""
+    """Simulated cluster with foo and a route. Each change calls check_receivers()."""
 
     def __init__(self, kind):
         self.world = None
@@ -70,7 +70,8 @@ class SplitCluster(PodCountingCluster):
         #: Whether the Gateway observes changes of the route.
         self.is_observing = True
         self.requests = []
-        #: The only Service that may get requests, or "". In SwitchCluster: the only version.
+        #: The only Service that may get requests, or "". In SwitchCluster: the only version
+        #: whose pods may get requests.
         self.only_receiver = ""
 
     def copy(self):
@@ -87,7 +88,7 @@ class SplitCluster(PodCountingCluster):
         if self.is_observing:
             self.world.observe_route()
 
-    # The gateway
+    # The access to the API server
 
     def collection_path(self, resource):
         return resource
@@ -266,17 +267,17 @@ def paused_cluster(kind, splits=True):
 
 
 @functools.cache
-def _cached_held_cluster(kind):
-    """Return the cached cluster of held_requests_cluster(). Tests must change only copies."""
+def _cached_old_pods_only_cluster(kind):
+    """Return the cached cluster of old_pods_only_cluster(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     result = cluster.split("0%")
     assert isinstance(result, dict), result
     return cluster
 
 
-def held_requests_cluster(kind):
+def old_pods_only_cluster(kind):
     """Return a cluster before an update. Only the Service of the old pods gets requests."""
-    cluster = _cached_held_cluster(kind).copy()
+    cluster = _cached_old_pods_only_cluster(kind).copy()
     assert cluster.weights == [100] and cluster.routes_annotation == "HTTPRoute/edge"
     cluster.only_receiver = cluster.world.rules[0]["backendRefs"][1]["name"]
     return cluster

@@ -106,7 +106,7 @@ class World:
         self.services = {item["metadata"]["name"]: item for item in items}
         self.ready = {item["metadata"]["uid"] for item in items}
         self.versions = versions
-        self.stores_mirror = True
+        self.stores_mirror_share = True
         #: The controller; None after its deletion.
         self.controller = rc("foo")
         self.write_count = 1
@@ -137,7 +137,7 @@ class World:
                        "ready": item["metadata"]["uid"] in self.ready}}]}
                   for name, item in self.services.items()]
         return Objects(self.route, tuple(self.services.values()), tuple(slices),
-                       None if restores else self.versions, self.stores_mirror,
+                       None if restores else self.versions, self.stores_mirror_share,
                        self.controller and Controller.from_api(self.controller))
 
     def observed(self, request, is_drained=True):

@@ -13,7 +13,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.identity import is_name
 
-#: Written $pods, ${pods} or, if the user tags the query with !unsafe, {{pods}}.
+#: A query contains them as $pods or ${pods}. If it is tagged with !unsafe, {{pods}} works, too.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
 #: Maximum length of a query before its placeholders are replaced.
 MAX_QUERY_LENGTH = 10_000
@@ -92,7 +92,7 @@ class Matchers(t.NamedTuple):
     labels: t.Mapping[str, str]
 
     def selector(self, metric: str, *extra_matchers: str) -> str:
-        """Return a selector, for example http_requests_total{namespace="shop",pod=~"$pods"}."""
+        """Return a selector such as http_requests_total{namespace="$namespace",pod=~"$pods"}."""
         matchers = [f'{self.namespace_label}="$namespace"'] if self.namespace_label else []
         matchers += [f'{self.pod_label}=~"$pods"',
                      *(f"{name}={_string_literal(value)}" for name, value in self.labels.items()),
@@ -127,7 +127,7 @@ def increase_query(matchers: Matchers, counter: str) -> str:
 def _string_literal(text: str) -> str:
     """Return a PromQL string literal in which fill_placeholders() finds no placeholder.
 
-    PromQL has all escapes of JSON.
+    A PromQL string may contain every escape sequence that json.dumps() writes.
     """
     literal = json.dumps(text, ensure_ascii=False)
     return literal.replace("$", "\\x24").replace("{{", "\\x7b\\x7b")

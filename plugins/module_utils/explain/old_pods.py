@@ -23,22 +23,27 @@ from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes. OLD: the pod has the previous template. HELD: its replacement would have the
-#: previous template, too. STUCK: the pod has neither the previous nor the new template.
-OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
-KINDS = (OLD, STUCK, HELD)
-#: Kinds of pods that would block a rollback, too: it restores their template.
-ROLLBACK_BLOCKING_KINDS = (OLD, HELD)
+# Kinds of causes
+PREVIOUS_TEMPLATE = "old-pod"
+#: The pod has the previous template, and so would its replacement.
+PREVIOUS_TEMPLATE_KEPT = "held-pod"
+#: The pod has neither the previous nor the new template.
+THIRD_TEMPLATE = "stuck-pod"
+
+KINDS = (PREVIOUS_TEMPLATE, THIRD_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
+#: A rollback would not replace these pods either, because they have the template that it restores.
+ROLLBACK_BLOCKING_KINDS = (PREVIOUS_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
 
 _DELETE_ADVICE = (
     "delete {pods}: the cluster replaces an old pod only once it is ready "
     "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), and "
     "creates the next pod of that name from the new template\n"
     "{kubectl} delete pod {pods}")
-_HELD_ADVICE = (
+_PAUSE_ADVICE = (
     "leave pause_at out: it keeps {pods} at the template from before the update, so that "
     "deleting them does not help")
-_SUGGESTIONS = {OLD: _DELETE_ADVICE, STUCK: _DELETE_ADVICE, HELD: _HELD_ADVICE}
+_SUGGESTIONS = {PREVIOUS_TEMPLATE: _DELETE_ADVICE, THIRD_TEMPLATE: _DELETE_ADVICE,
+                PREVIOUS_TEMPLATE_KEPT: _PAUSE_ADVICE}
 
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
@@ -50,18 +55,18 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
                       for cause in _old_pod_causes(request, pod, events, unready_old_pods)]
     other_pods = [pod for pod in pods if _name(pod) not in unready_old_pods]
     kinds = [old_pod.kind for old_pod in unready_old_pods.values()]
-    examples = [min((cause for cause in old_pod_causes if cause.kind == kind),
-                    key=lambda cause: not cause.is_fatal)
-                for kind in KINDS if kind in kinds]
-    examples_with_pod_counts = [dataclasses.replace(cause, pods=kinds.count(cause.kind))
-                                for cause in examples]
-    return [*examples_with_pod_counts, *diagnosis.causes(request, controller, other_pods, events)]
+    cause_of_each_kind = [min((cause for cause in old_pod_causes if cause.kind == kind),
+                              key=lambda cause: not cause.is_fatal)
+                          for kind in KINDS if kind in kinds]
+    causes_with_pod_counts = [dataclasses.replace(cause, pods=kinds.count(cause.kind))
+                              for cause in cause_of_each_kind]
+    return [*causes_with_pod_counts, *diagnosis.causes(request, controller, other_pods, events)]
 
 
 class _UnreadyOldPod(t.NamedTuple):
     """An old pod that is not ready."""
 
-    #: OLD, HELD or STUCK.
+    #: One of KINDS.
     kind: str
     blocks_update: bool
 
@@ -84,10 +89,12 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
                 or revision in ("", controller.update_revision)):
             continue
         has_previous_template = revision == controller.current_revision
-        kind = (STUCK if not has_previous_template
-                else HELD if controller.uses_previous_template(name) else OLD)
+        kind = (THIRD_TEMPLATE if not has_previous_template
+                else PREVIOUS_TEMPLATE_KEPT if controller.uses_previous_template(name)
+                else PREVIOUS_TEMPLATE)
         # With podManagementPolicy Parallel, the controller replaces unready pods.
-        old_pods[name] = _UnreadyOldPod(kind, controller.is_ordered or kind == HELD)
+        old_pods[name] = _UnreadyOldPod(
+            kind, controller.is_ordered or kind == PREVIOUS_TEMPLATE_KEPT)
     return old_pods
 
 

@@ -32,7 +32,7 @@ PARTNER_UID = "baton.kubernetes/partner-uid"
 #: Replicas of the primary at the start of the update. Both controllers have this annotation,
 #: because one of them may be deleted.
 ORIGINAL = "baton.kubernetes/original-replicas"
-#: Hash of the successor's template as stored by the API server.
+#: Hash of the template that the API server stores for the successor, with its defaults.
 SUCCESSOR_HASH = "baton.kubernetes/next-spec"
 #: Number of new pods at the pause.
 PAUSED = "baton.kubernetes/paused"
@@ -40,9 +40,9 @@ PAUSED = "baton.kubernetes/paused"
 SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler: its fields before the update.
 FROZEN = "baton.kubernetes/frozen"
-#: Keys of the annotations that the update has set for Flux.
+#: Keys of the annotations that the update has set to suspend Flux.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
-#: The data to finish a handover: see Takeover.
+#: The data to finish a handover, with the fields of Takeover.
 TAKEOVER = "baton.kubernetes/takeover"
 #: The record of an update, such as
 #: {"outcome": "updated", "from": {"web": "shop:1"}, "to": {"web": "shop:2"}, ...}.
@@ -71,7 +71,7 @@ REVISION = "deployment.kubernetes.io/revision"
 #: Earlier revisions of a ReplicaSet. The Deployment controller copies neither this nor REVISION
 #: from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: "true" on a DeploymentConfig that a rollback of the migration may resume.
+#: "true" on a DeploymentConfig that the migration has paused. A rollback resumes it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
 #: On a Lease: the processes that hold it.
 HOLDER = "baton.kubernetes/holder"
@@ -136,7 +136,7 @@ class Rollout:
     #: Values of these fields during the update. A pause adds `paused`.
     overrides: Json
     request: str  # hash
-    #: Hash of the template as stored by the API server, or "" until the template is read again.
+    #: Hash of the template that the API server stores, or "" until the template is read again.
     template: str = ""
     to_revision: int | None = None
     #: Number of new pods at the pause.
@@ -151,6 +151,7 @@ class Rollout:
     @property
     def text(self) -> str:
         """Return the value of the annotation."""
+        # "set" names a ReplicaSet or ControllerRevision.
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
                   "set": self.previous_name, "revision": self.revision, "original": self.original,
                   "paced": self.overrides, "request": self.request, "template": self.template,
@@ -180,9 +181,9 @@ class Revision:
 
     number: int
     template: Json  # without the deployment label
-    #: The time of the first update to the template, in RFC 3339.
+    #: When the template was first rolled out, in RFC 3339.
     time: str = ""
-    #: The user of the first update.
+    #: The user who first rolled it out.
     who: str = ""
     #: The name of the ControllerRevision, or "" for the current template.
     name: str = ""
@@ -250,7 +251,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
 
 
 def last_rollout(annotations: Annotations) -> Json:
-    """Return the record of the last update, without the fields that fail _RECORD_CHECKS."""
+    """Return the record of the last update, ended or not, without what fails _RECORD_CHECKS."""
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
               if field not in _RECORD_CHECKS or _RECORD_CHECKS[field](value)}
@@ -258,7 +259,7 @@ def last_rollout(annotations: Annotations) -> Json:
 
 
 def rollout(annotations: Annotations) -> Rollout | None:
-    """Return the record of the update in progress."""
+    """Return the record of the last update if it is in progress and all fields are valid."""
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
@@ -290,7 +291,7 @@ def revision(annotations: Annotations) -> int:
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the keys of the annotations that the update has set for Flux."""
+    """Return the keys of the annotations that the update has set to suspend Flux."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 

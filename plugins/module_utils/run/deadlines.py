@@ -230,7 +230,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
     is_rollback_blocked = bool(causes) and all(cause.kind in old_pods.ROLLBACK_BLOCKING_KINDS
                                                for cause in causes)
     error.prevents_rollback = is_rollback_blocked or not can_roll_back
-    if any(cause.kind == old_pods.HELD for cause in causes):
+    if any(cause.kind == old_pods.PREVIOUS_TEMPLATE_KEPT for cause in causes):
         # Suggest the task without pause_at, which would keep the failing pods at the old template.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}

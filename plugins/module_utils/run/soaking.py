@@ -160,7 +160,7 @@ class Soaking:
     def _decision_before_end(self, view: View, decision: WatchPods,
                              start_step: Step | None) -> Step | Wait | WatchPods | None:
         """Return the next decision, or None if the soak has passed."""
-        if self._pods.ready_count < view.new_pod_count:
+        if self._pods.healthy_new_count < view.new_pod_count:
             return Wait(f"{view.new_pod_count} new pods of {view.controller_name} are ready",
                         is_condition=True)
         if start_step:

@@ -49,14 +49,14 @@ class WatchedPods:
         #: Without pods that have ended or are terminating.
         self.active_new: dict[str, Json] = {}
         self.active_old: dict[str, Json] = {}
-        self.ready_count = 0
+        self.healthy_new_count = 0
 
     def refresh(self, request: Request, status: RolloutStatus) -> None:
         """Read the current pods. Raises RolloutError."""
         for holder in status.holders:
             uid = holder.controller.uid
             labels = self._holders.get(uid, holder).new_labels
-            # If the revisions cannot be listed now, the last labels still apply.
+            # If the revisions cannot be listed now, the last known labels still apply.
             if not holder.has_known_labels and labels is not None:
                 holder = holder._replace(new_labels=labels)
             self._holders[uid] = holder
@@ -68,7 +68,7 @@ class WatchedPods:
                 raise pods_not_listed_error(request)
             for pod in pods:
                 self._classify(pod, holder, previous_states)
-        self.ready_count = sum(self._states[uid].is_healthy for uid in self.active_new)
+        self.healthy_new_count = sum(self._states[uid].is_healthy for uid in self.active_new)
 
     def _classify(self, pod: Json, holder: Holder,
                   previous_states: t.Mapping[str, _PodState]) -> None:
@@ -89,7 +89,7 @@ class WatchedPods:
             self.active_old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return the changed states of new pods since the last call, in order."""
+        """Return the changed new pods since the last call: one item per change, in order."""
         changes, self._changes = self._changes, []
         return changes
 

@@ -32,7 +32,7 @@ class Objects(t.NamedTuple):
     slices: tuple[Json, ...]
     versions: Versions | None = None
     #: For the fields from here on, see Observed.
-    stores_mirror: bool = True
+    stores_mirror_share: bool = True
     controller: Controller | None = None
     is_updating: bool = False
     is_updated: bool = False
@@ -47,7 +47,7 @@ class Objects(t.NamedTuple):
                    for endpoint_slice in self.slices))
         route = Route.from_api(self.route)
         observed = Observed(route, services, ready_names, self.versions, is_drained,
-                            self.stores_mirror, self.controller, self.is_updating,
+                            self.stores_mirror_share, self.controller, self.is_updating,
                             self.is_updated, self.pods)
         if observed.service is None:
             return observed
@@ -72,13 +72,14 @@ class SimulatedObjects:
     def __init__(self, initial_objects: Objects) -> None:
         self._route = initial_objects.route
         self._versions, self._controller = initial_objects.versions, initial_objects.controller
-        self._initial_objects, self._stores_mirror = initial_objects, initial_objects.stores_mirror
+        self._initial_objects = initial_objects
+        self._stores_mirror_share = initial_objects.stores_mirror_share
         self._services = {item["metadata"]["name"]: item for item in initial_objects.services}
         self._slices, self._pods = list(initial_objects.slices), initial_objects.pods
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
-                       self._versions, self._stores_mirror, self._controller,
+                       self._versions, self._stores_mirror_share, self._controller,
                        self._initial_objects.is_updating, self._initial_objects.is_updated,
                        self._pods)
 

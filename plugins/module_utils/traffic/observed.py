@@ -111,7 +111,7 @@ class Parent:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """An HTTPRoute or a GRPCRoute, or the Service of a split without a route."""
+    """The object that a split changes: an HTTPRoute, a GRPCRoute, or without these a Service."""
 
     kind: str
     name: str
@@ -182,7 +182,7 @@ class Route:
 
 @dataclasses.dataclass(frozen=True)
 class Versions:
-    """The label of the pods that distinguishes the versions, with its values."""
+    """The label that distinguishes the old from the new pods, and its values."""
 
     key: str
     old: str
@@ -198,7 +198,7 @@ class Observed:
     """The state of a traffic split, for the planners."""
 
     route: Route
-    #: By name. Without a route, only the Service in `route`.
+    #: By name. Without an HTTPRoute or GRPCRoute, only the Service that `route` represents.
     services: t.Mapping[str, Service]
     #: The names of the Services with a ready endpoint.
     ready: frozenset[str]
@@ -207,7 +207,7 @@ class Observed:
     #: Whether the Gateways know the rules, and requests sent by earlier rules have ended.
     is_drained: bool = False
     #: Whether the API server stores the share of a mirror (Gateway API v1.3).
-    stores_mirror: bool = True
+    stores_mirror_share: bool = True
     controller: Controller | None = None
     #: Whether an update is in progress. Used only by a task that prepares an update.
     is_updating: bool = False
@@ -316,7 +316,7 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
 
 
 def creations_of(route: Route, original: Service, versions: Versions) -> tuple[Create, ...]:
-    """Return the creations of the Services of a split."""
+    """Return the steps that create the Services of a split."""
     return tuple(Create(manifest(route, original, versions.key, value))
                  for value in (versions.old, versions.new) if value)
 
@@ -326,7 +326,7 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
     """Return the versions of the pods. Raises RolloutError.
 
     pods: pairs of a pod and whether the pod is new.
-    fallback: the value for old pods without the label, or "" if none may lack the label.
+    fallback: the value for old pods without the label, or "" if every old pod must have it.
     """
     pods_by_is_new: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:

@@ -139,7 +139,7 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
     rules.refuse_unsplittable_rules(unsplit_rules, service, namespace, where)
     if request.mirror:
         rules.refuse_mirrors(unsplit_rules, service, namespace, where)
-        if not observed.stores_mirror:
+        if not observed.stores_mirror_share:
             raise RolloutError(
                 f"the cluster cannot mirror {request.mirror} of the requests, but only all",
                 where=where, why="the API server does not store the fields percent and fraction "

@@ -78,7 +78,7 @@ class RealObjects:
     def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
                  subject: t.Callable[[], Subject]) -> None:
         self.request, self._gateway, self._subject = request, gateway, subject
-        self._stores_mirror: bool | None = None
+        self._stores_mirror_share: bool | None = None
 
     def read(self) -> Objects:
         route = self._gateway.find(self.request.route_kind, self.request.route)
@@ -115,10 +115,10 @@ class RealObjects:
         mirror = self.request.mirror
         if mirror is None or mirror.new == mirror.total:
             return True
-        if self._stores_mirror is None:
+        if self._stores_mirror_share is None:
             stored_rules = self._dry_run(rules.mirror_probe(Route.from_api(route).rules, mirror))
-            self._stores_mirror = rules.has_mirror_share(stored_rules, mirror)
-        return self._stores_mirror
+            self._stores_mirror_share = rules.has_mirror_share(stored_rules, mirror)
+        return self._stores_mirror_share
 
     def _dry_run(self, changed_rules: t.Sequence[Json]) -> tuple[Json, ...]:
         """Return the rules as the API server would store them. Raises RolloutError."""

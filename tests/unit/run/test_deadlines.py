@@ -16,7 +16,9 @@ from idle_gateway import IdleGateway
 from migrations import ALL_STEPS, MIGRATE, MIGRATE_CONFIG, ConfigWorld, world_after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import HELD
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import (
+    PREVIOUS_TEMPLATE_KEPT,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.flow import (
@@ -515,8 +517,8 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
 def test_next_command_omits_a_pause_that_keeps_an_old_pod():
     request = parse_request({"name": "foo", "kind": "StatefulSet", "image": "myimage:v2",
                              "pause_at": "1", "failure_grace": 3})
-    cause = Cause(HELD, "ErrImagePull", "not found", "leave pause_at out", is_fatal=True,
-                  pod="foo-0")
+    cause = Cause(PREVIOUS_TEMPLATE_KEPT, "ErrImagePull", "not found", "leave pause_at out",
+                  is_fatal=True, pod="foo-0")
     error = failure(request, IdleGateway(), "what", "how far", [cause])
 
     assert error.next_command == (

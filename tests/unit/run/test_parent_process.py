@@ -136,7 +136,7 @@ def test_closed_stdout_is_a_reason_to_stop():
         os.close(writer)
 
 
-def test_missing_keepalive_is_a_reason_to_stop(path, clock):
+def test_keepalives_that_cease_are_a_reason_to_stop(path, clock):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         os.utime(path, (1, 1))
@@ -154,7 +154,7 @@ def test_missing_keepalive_is_a_reason_to_stop(path, clock):
     lambda path: None,
     lambda path: (os.utime(path, (1, 1)), path.unlink()),
 ], ids=["file not updated", "file deleted"])
-def test_lack_of_any_keepalive_is_no_reason_to_stop(path, clock, event):
+def test_no_reason_to_stop_if_there_never_was_a_keepalive(path, clock, event):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         event(path)

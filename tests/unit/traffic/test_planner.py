@@ -201,7 +201,7 @@ def test_mirror_is_added_changed_and_removed():
 
 def test_mirror_is_refused_if_the_server_does_not_store_its_share():
     world = World()
-    world.stores_mirror = False
+    world.stores_mirror_share = False
     with pytest.raises(RolloutError, match="the cluster cannot mirror 10% of the requests, but on"):
         plan_for(world, MIRRORING)
     assert isinstance(plan_for(world, SPLIT), Step)

@@ -62,7 +62,7 @@ class Cluster:
         return is_applied
 
     def settle(self):
-        return
+        return  # SplitRun calls this. Here, read() settles the world.
 
     def run(self, stop=lambda: "", **options):
         return split_run.SplitRun(self.request, self, self.clock, self.lines.append, stop,
@@ -132,7 +132,7 @@ class Reader:
                                dict.fromkeys(services, self.pods))
 
 
-def test_warnings_come_before_the_first_change_and_causes_after_the_last():
+def test_ingress_is_warned_about_before_the_changes_and_unready_gateway_after_them():
     cluster = Cluster(World(), SPLIT)
     result = cluster.run(reader=Reader())
     ingress_warning = (
@@ -174,7 +174,7 @@ def test_timed_out_wait_for_a_gateway_does_not_mention_pods():
         "Gateway shop/gateway has not observed the last change of the HTTPRoute edge")
 
 
-def test_timeout_names_the_wait_and_the_command_that_restores():
+def test_timeout_error_says_what_was_awaited_and_how_to_undo_the_split():
     cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False)
     with pytest.raises(RolloutError, match="timed out after 7 s, waiting until the Service foo-"
                        ) as error:
@@ -269,7 +269,7 @@ def test_check_mode_labels_each_old_pod_once():
         "foo-1", "foo-2"]
 
 
-def cluster_gateway(*pods):
+def cluster_with_pods(*pods):
     return types.SimpleNamespace(live_pods=lambda selector: pods)
 
 
@@ -286,30 +286,30 @@ def test_versions_come_from_the_pods_of_the_controllers():
     holders = (Holder(primary, None), Holder(successor, {}))
 
     versions = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                                  cluster_gateway(old, foreign, new), status(*holders))
+                                  cluster_with_pods(old, foreign, new), status(*holders))
     assert versions.new == "bbb" and versions.unlabeled == (old,) and len(versions.old) == 10
     with pytest.raises(RolloutError, match="does not distinguish the old from the new pods"):
         split_run.versions(types.SimpleNamespace(creates_successor=False), UPDATE,
-                           cluster_gateway(old, new), status(*holders))
+                           cluster_with_pods(old, new), status(*holders))
 
 
 def test_all_pods_are_old_before_an_update():
     primary = Controller.from_api(rc("foo"))
     owned_pod = pod("a", labels={"app": "foo"})._replace(owner_uid=primary.uid)
     before = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                                cluster_gateway(owned_pod),
+                                cluster_with_pods(owned_pod),
                                 status(Holder(primary, {}), phase="complete"), needs_new=False)
     assert (before.new, before.unlabeled) == ("", (owned_pod,))
     later = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                               cluster_gateway(owned_pod), status(Holder(primary, None)),
+                               cluster_with_pods(owned_pod), status(Holder(primary, None)),
                                needs_new=False)
     assert later.old == before.old
 
 
-def test_update_and_readable_revisions_are_required():
+def test_versions_need_an_update_and_permission_to_read_revisions():
     flow = types.SimpleNamespace(creates_successor=False)
     with pytest.raises(RolloutError, match="no update is in progress"):
-        split_run.versions(flow, UPDATE, cluster_gateway(), status(phase="complete"))
+        split_run.versions(flow, UPDATE, cluster_with_pods(), status(phase="complete"))
     unknown = Holder(Controller.from_api(rc("foo")), {KEY: ""})
     with pytest.raises(RolloutError, match="the new pods are unknown without permission"):
-        split_run.versions(flow, UPDATE, cluster_gateway(), status(unknown))
+        split_run.versions(flow, UPDATE, cluster_with_pods(), status(unknown))

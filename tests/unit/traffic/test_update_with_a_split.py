@@ -27,7 +27,7 @@ from split_cluster import (
     SIZE,
     SplitCluster,
     forge_routes_annotation,
-    held_requests_cluster,
+    old_pods_only_cluster,
     paused_cluster,
 )
 from traffic_objects import SPLIT, VERSIONS, World, backend, rule, run, service
@@ -362,7 +362,7 @@ def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
-    cluster = held_requests_cluster(kind)
+    cluster = old_pods_only_cluster(kind)
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
     assert result["msg"].endswith("; 0% of the requests of HTTPRoute/edge go to its new pods")
@@ -377,7 +377,7 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
 def test_hold_ends_unless_the_update_pauses_with_old_and_new_pods(kind):
     for params in (RESUME, {"image": "myimage:v1", "pause_at": "1"},
                    {"image": "myimage:v2", "pause_at": "100%"}):
-        cluster = held_requests_cluster(kind)
+        cluster = old_pods_only_cluster(kind)
         cluster.only_receiver = ""
         assert isinstance(cluster.roll(**params), dict)
         assert cluster.weights is None and cluster.routes_annotation is None
@@ -391,7 +391,7 @@ def test_hold_ends_unless_the_update_pauses_with_old_and_new_pods(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):
-        cluster = held_requests_cluster(kind)
+        cluster = old_pods_only_cluster(kind)
         if cluster.roll(death=(write_number, is_after_write), **PAUSE) is not None:
             break
         if next_task is ROLLBACK:
@@ -423,7 +423,7 @@ def test_update_after_a_hold_killed_at_any_write(kind, next_task, is_after_write
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_update_is_rolled_back_with_held_requests(kind):
-    cluster = held_requests_cluster(kind)
+    cluster = old_pods_only_cluster(kind)
     settle, cluster.on_wait = cluster.on_wait, cluster.stall
     error = cluster.roll(**PAUSE, progress_deadline="5")
     assert isinstance(error, RolloutError) and cluster.weights == [100]

@@ -144,7 +144,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_deployment_settled(self) -> bool:
-        """Return whether the Deployment controller has no more to do with the current settings."""
+        """Return whether the Deployment controller has finished applying the current settings."""
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
         old_sets = self.observed.other_replica_sets
@@ -272,7 +272,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                               replica_set.annotations if replica_set else {})
 
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
-        # A rollback must not restore an interrupted update.
+        # The present ReplicaSet becomes the predecessor, except that of an update that this task
+        # interrupts: a rollback must not restore it.
         interrupts_update = (self.request.revision_template is not None
                              and self.observed.is_record_confirmed)
         return "" if interrupts_update else _name_of(self.observed.successor)

@@ -108,11 +108,12 @@ def lost_setting_warnings(request: Request, config: DeploymentConfig,
                           rollout: Controller) -> list[str]:
     """Return a warning for each setting that the Deployment will not have."""
     return [*_trigger_warnings(request, config), *_strategy_warnings(config),
-            *_difference_warnings(request, config, rollout)]
+            *_state_warnings(request, config, rollout)]
 
 
-def _difference_warnings(request: Request, config: DeploymentConfig,
-                         rollout: Controller) -> t.Iterator[str]:
+def _state_warnings(request: Request, config: DeploymentConfig,
+                    rollout: Controller) -> t.Iterator[str]:
+    """Yield warnings about the state of the DeploymentConfig that the Deployment will not have."""
     name, is_test = config.name, config.spec.get("test")
     if is_test:
         yield (f"test: true has no counterpart in a Deployment: {name} has pods during a rollout "

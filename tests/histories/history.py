@@ -183,8 +183,8 @@ class History(RuleBasedStateMachine):
         self.has_finalizer = False
         self.is_recreated = False
         self.has_used_broken_image = False
-        #: Whether a killed task may have changed user_fields without a record.
-        self.may_have_lost_user_fields = False
+        #: Whether a task may have lowered maxUnavailable, and has ended before its update.
+        self.may_have_lowered_limit = False
         self.budget: Json | None = None
         #: Acceptable numbers of replicas: several if another client has scaled during an update.
         self.sizes = {replicas}
@@ -518,8 +518,8 @@ class History(RuleBasedStateMachine):
     def _restorable_fields(self, fields: Json | None = None) -> Json:
         """Return the fields that an update must restore, by default from the current spec."""
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
-        # A task does not restore maxUnavailable if the recorded value exceeds the current one.
-        if self.may_have_lost_user_fields:
+        # No other task restores a maxUnavailable that only the record contains.
+        if self.may_have_lowered_limit:
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
 
@@ -581,14 +581,14 @@ class History(RuleBasedStateMachine):
                     f"{self.name} has {image}, but these pods exist: {remaining_pods}")
         elif run.outcome == "killed":
             self.pending_task = params
-            self.may_have_lost_user_fields = (
-                self.may_have_lost_user_fields or "max_unavailable" in params
-                or "max_surge" in params)
         elif phase := run.result.get("rollout", {}).get("phase"):
             if phase == "complete":
                 self.pending_task, self.starting_tasks = None, []
             elif run.result["changed"]:
                 self.pending_task = params
+        if self.pending_task is params and run.outcome != "done" and (
+                self.budget or params.keys() & {"max_surge", "max_unavailable"}):
+            self.may_have_lowered_limit = True
         if (self.pending_task is params
                 and (params.get("state") != "rolled_back" or "to_revision" in params)):
             self.starting_tasks.append(params)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...model.fields import Json
+from ...model.fields import Json, mapping
 from ...model.object_meta import Rollout
 from ...model.server_driven import RevisionDriven
-from ...model.steps import Action, Decision, Done, Step, Wait
+from ...model.steps import Action, Decision, Done, Patch, Step, Wait
 from .. import provenance
 from ..provenance import Match
 from ..server_driven import recorded
@@ -46,15 +46,17 @@ class RevisionDrivenSettings(Settings[RevisionDrivenT]):
         return recorded.with_nonzero_history_limit({**self.baseline, "updateStrategy": strategy})
 
     @property
-    def warning_at_end(self) -> str:
+    def warning_about_limit(self) -> str:
+        """The warning that the end of the update does not restore maxUnavailable, or ""."""
         primary, observed = self.primary, self.observed
         if (observed.has_observed_original_settings
                 or not observed.would_restoring_raise_max_unavailable):
             return ""
         # The annotation alone, which any client can write, does not raise maxUnavailable.
+        restored_numbers = mapping(self.baseline, "updateStrategy", "rollingUpdate")
         return (
             f"maxUnavailable of the {primary.kind} {primary.name} stays at "
-            f"{primary.rolling_update.get('maxUnavailable')}. It may have been higher before the "
+            f"{restored_numbers.get('maxUnavailable')}. It may have been higher before the "
             "update, but the only evidence is an annotation, so it is not restored")
 
 
@@ -62,6 +64,14 @@ class RevisionDrivenPlanner(Planner[RevisionDrivenT]):
     """The state table of a StatefulSet or DaemonSet."""
 
     primary: RevisionDriven
+    settings: RevisionDrivenSettings[RevisionDrivenT]
+
+    def decision(self) -> Decision:
+        decision = super().decision()
+        if isinstance(decision, Step) and isinstance(decision.write, Patch):
+            # Each patch replaces the record, so no later task can give this warning.
+            return dataclasses.replace(decision, warning=self.settings.warning_about_limit)
+        return decision
 
     @property
     def is_status_outdated(self) -> bool:

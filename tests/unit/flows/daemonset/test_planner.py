@@ -812,15 +812,19 @@ def test_record_of_a_rollback_is_checked_against_the_revisions():
     assert versions(model) == ["v1"] * 3
 
 
-def test_larger_max_unavailable_is_not_restored_from_the_record():
-    model = cluster(6, PERCENT)
-    limited_update = request_for(image="myimage:v2", max_unavailable="1")
+@pytest.mark.parametrize("params", [{"max_unavailable": "1"}, {"max_surge": "1"}])
+@pytest.mark.parametrize("next_params", [None, {"image": "myimage:v2"}, {"state": "rolled_back"}],
+                         ids=["the same", "without the option", "rollback"])
+def test_larger_max_unavailable_is_not_restored_from_the_record(params, next_params):
+    model, limited_update = cluster(6, PERCENT), request_for(image="myimage:v2", **params)
     run_task(limited_update, model, until="update")
     model.settle()
-    decision = decide(limited_update, model)
+    next_request = request_for(**next_params) if next_params else limited_update
+    decision = decide(next_request, model)
     assert "maxUnavailable of the DaemonSet foo stays at 1" in decision.warning
-    assert (model.write(decision.write)
-            and foo_of(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
+    assert model.write(decision.write)
+    run_task(next_request, model)
+    assert strategy_of(model) == DEFAULT_STRATEGY
 
 
 @pytest.mark.parametrize("request_",

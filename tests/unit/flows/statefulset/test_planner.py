@@ -758,15 +758,20 @@ def test_max_unavailable_with_the_feature_gate(budgets, params, max_unavailable)
     assert foo_of(model).rolling_update["maxUnavailable"] == max_unavailable
 
 
-def test_larger_max_unavailable_is_not_restored_from_the_record():
+@pytest.mark.parametrize("pause", [{}, {"pause_at": "1"}], ids=["to the end", "to a pause"])
+@pytest.mark.parametrize("is_rollback", [False, True], ids=["the same", "rollback"])
+def test_larger_max_unavailable_is_not_restored_from_the_record(pause, is_rollback):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     model = cluster(4, strategy)
-    limited_update = request_for(image="myimage:v2", max_unavailable="1")
+    limited_update = request_for(image="myimage:v2", max_unavailable="1", **pause)
     run_task(limited_update, model, until="update")
     model.settle()
-    decision = decide(limited_update, model)
+    next_request = ROLLBACK if is_rollback else limited_update
+    decision = decide(next_request, model)
     assert "maxUnavailable of the StatefulSet foo stays at 1" in decision.warning
-    assert model.write(decision.write) and foo_of(model).rolling_update["maxUnavailable"] == 1
+    assert model.write(decision.write)
+    run_task(next_request, model)
+    assert foo_of(model).rolling_update["maxUnavailable"] == 1
 
 
 def test_smaller_max_unavailable_is_restored():

@@ -15,7 +15,7 @@ import typing as t
 from ...model.fields import Json, mapping
 from ...model.object_meta import Rollout
 from ...model.server_driven import RevisionDriven
-from ...model.steps import Action, Decision, Done, Patch, Step, Wait
+from ...model.steps import Action, Decision, Done, Step, Wait
 from .. import provenance
 from ..provenance import Match
 from ..server_driven import recorded
@@ -46,8 +46,7 @@ class RevisionDrivenSettings(Settings[RevisionDrivenT]):
         return recorded.with_nonzero_history_limit({**self.baseline, "updateStrategy": strategy})
 
     @property
-    def warning_about_limit(self) -> str:
-        """The warning that the end of the update does not restore maxUnavailable, or ""."""
+    def warning_about_unrestored(self) -> str:
         primary, observed = self.primary, self.observed
         if (observed.has_observed_original_settings
                 or not observed.would_restoring_raise_max_unavailable):
@@ -64,14 +63,6 @@ class RevisionDrivenPlanner(Planner[RevisionDrivenT]):
     """The state table of a StatefulSet or DaemonSet."""
 
     primary: RevisionDriven
-    settings: RevisionDrivenSettings[RevisionDrivenT]
-
-    def decision(self) -> Decision:
-        decision = super().decision()
-        if isinstance(decision, Step) and isinstance(decision.write, Patch):
-            # Each patch replaces the record, so no later task can give this warning.
-            return dataclasses.replace(decision, warning=self.settings.warning_about_limit)
-        return decision
 
     @property
     def is_status_outdated(self) -> bool:

@@ -30,7 +30,7 @@ from ...model.kinds import State
 from ...model.object_meta import Rollout
 from ...model.request import Request
 from ...model.server_driven import ServerDriven
-from ...model.steps import Action, Decision, Done, Step, Wait
+from ...model.steps import Action, Decision, Done, Patch, Step, Wait
 from ...model.template import image_names, images_of
 from .. import commands, previous, provenance, refusals
 from . import recorded
@@ -46,7 +46,11 @@ class Planner(Rules[ObservedT]):
         # | record | condition | step |
         # | any | the controller belongs to another object, or is being deleted | error |
         self.refuse_unusable_controller()
-        return self._roll_back() if self.request.rolls_back_update else self._roll_forward()
+        decision = self._roll_back() if self.request.rolls_back_update else self._roll_forward()
+        if isinstance(decision, Step) and isinstance(decision.write, Patch):
+            # Each patch replaces the record, so no later task can give this warning.
+            return dataclasses.replace(decision, warning=self.settings.warning_about_unrestored)
+        return decision
 
     def _roll_forward(self) -> Decision:
         desired_template, record = self.observed.desired_template or {}, self.observed.record
@@ -192,8 +196,7 @@ class Planner(Rules[ObservedT]):
                 record.request, primary, request.label_key)
         write = recorded.patch(primary, identity.canonical(final_record), self.settings.baseline)
         return Step(Action.ANNOTATE, primary.name, write, before=record.outcome, after=outcome,
-                    ends_task=True, completes_update=True,
-                    warning=self.settings.warning_at_end)
+                    ends_task=True, completes_update=True)
 
     def _another_update(self, record: Rollout) -> RolloutError:
         request, images = self.request, self.primary.images

@@ -772,6 +772,32 @@ def test_rollback_resumes_a_deployment_after_a_kill_at_a_pause(request_):
     assert not foo_of(model).settings["paused"] and sizes(model) == {"v1": 3, "v2": 0}
 
 
+@pytest.mark.parametrize("next_params", [
+    {"image": "myimage:v2", "max_surge": "1"}, {"image": "myimage:v2"},
+    {"image": "myimage:v2", "max_surge": "1", "pause_at": "1"}, {"state": "rolled_back"}],
+    ids=["the same", "without the option", "pause", "rollback"])
+def test_task_warns_once_that_the_strategy_is_not_restored(next_params):
+    """progressDeadlineSeconds of the update is the proof of a recorded strategy."""
+    half = {"maxSurge": "50%", "maxUnavailable": "50%"}
+    model = cluster(strategy={"type": "RollingUpdate", "rollingUpdate": half})
+    run_task(request_for(image="myimage:v2", max_surge="1"), model, until="update")
+    model.items["foo"]["spec"]["progressDeadlineSeconds"] = 900
+    model.items["foo"]["metadata"]["generation"] += 1
+    warnings = []
+
+    def decide_and_collect(request, model):
+        decision = decide(request, model)
+        warnings.append(getattr(decision, "warning", ""))
+        return decision
+
+    run_to_end(decide_and_collect, request_for(**next_params), model)
+
+    assert [warning for warning in warnings if warning] == [
+        "another client set progressDeadlineSeconds of the Deployment foo during the update. The "
+        "only evidence of the previous strategy is an annotation, so the current strategy stays: "
+        "max_surge 1, max_unavailable 0"]
+
+
 def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
     model = cluster()
     run_task(CANARY, model)

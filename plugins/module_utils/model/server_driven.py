@@ -14,8 +14,12 @@ from . import object_meta
 from .fields import Json, mapping, number, objects, text
 from .kinds import Kind
 from .observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
-from .settings import daemon_set_numbers, is_daemon_set_strategy, is_stateful_set_strategy
-from .thresholds import Size
+from .settings import (
+    daemon_set_numbers,
+    has_surge,
+    is_daemon_set_strategy,
+    is_stateful_set_strategy,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +189,7 @@ class DaemonSet(RevisionDriven):
     @property
     def may_stall(self) -> bool:
         """Whether a surge may stall (see daemonset/observed.is_surge_stalled)."""
-        return bool(self.min_ready_seconds and Size.from_api(self.rolling_update["maxSurge"]).value
+        return bool(self.min_ready_seconds and has_surge(self.rolling_update)
                     and self.replaces_pods_automatically
                     and self.updated < self.replicas <= self.available)
 

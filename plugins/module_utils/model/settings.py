@@ -81,6 +81,11 @@ def daemon_set_numbers(strategy: t.Any) -> Json:
     return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
 
 
+def has_surge(numbers: Json) -> bool:
+    """Return whether maxSurge of a DaemonSet is not zero."""
+    return not _is_zero(numbers["maxSurge"])
+
+
 def _are_daemon_set_numbers(numbers: t.Any) -> bool:
     # The API server requires that exactly one of the numbers is 0.
     return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()

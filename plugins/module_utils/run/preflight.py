@@ -68,10 +68,9 @@ def _should_read_rollouts(request: Request, observed: Observed,
                           rules: t.Sequence[Json] | None) -> bool:
     from ..explain import permissions
 
-    may_list_rollouts = rules is None or not permissions.describe_missing(
-        rules, [argo_rollouts.LIST_RULE])
-    return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
-            and may_list_rollouts)
+    if observed.in_progress or not argo_rollouts.may_be_referenced(request):
+        return False
+    return rules is None or not permissions.describe_missing(rules, [argo_rollouts.LIST_RULE])
 
 
 def request_related_objects(

@@ -33,7 +33,7 @@ from ...model.fields import Json, mapping, objects, seconds, text, values
 from ...model.object_meta import Revision, Rollout
 from ...model.observed import Controller
 from ...model.server_driven import DaemonSet
-from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers
+from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers, has_surge
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
@@ -209,9 +209,9 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
         return observed
     if observed.would_restoring_raise_max_unavailable:
         # The recorded numbers have no surge, so that of an interrupted task must not stay.
-        has_surge = Size.from_api(primary.rolling_update["maxSurge"]).value
-        record = with_rolling_update(record, DAEMON_SET_DEFAULTS if has_surge
-                                     else primary.rolling_update)
+        current_numbers = primary.rolling_update
+        record = with_rolling_update(
+            record, DAEMON_SET_DEFAULTS if has_surge(current_numbers) else current_numbers)
     is_rollback_plausible = not observed.other_revisions or may_have_been_restored(
         observed.present_revision, record.previous_name, observed.history)
     if record.is_rolling_back and primary.is_observed and not is_rollback_plausible:

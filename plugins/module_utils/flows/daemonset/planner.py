@@ -21,7 +21,7 @@ from ...model.errors import RolloutError
 from ...model.fields import Json, mapping, objects
 from ...model.object_meta import Rollout
 from ...model.server_driven import DaemonSet
-from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers
+from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers, has_surge
 from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.thresholds import Size
 from .. import provenance
@@ -67,8 +67,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
     @property
     def is_surge_blocked(self) -> bool:
         """Whether a rollback cannot surge, because both templates use the same host port."""
-        if not (self.request.rolls_back_update
-                and Size.from_api(self._requested_numbers["maxSurge"]).value):
+        if not (self.request.rolls_back_update and has_surge(self._requested_numbers)):
             return False
         present_template, previous_revision = self.primary.template, self.observed.previous_revision
         previous = previous_revision.template if previous_revision else present_template
@@ -133,8 +132,8 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
         numbers = daemon_set_numbers(strategy)
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
-        return f"max_surge {numbers['maxSurge']}" if Size.from_api(numbers["maxSurge"]).value else (
-            f"max_unavailable {numbers['maxUnavailable']}")
+        return (f"max_surge {numbers['maxSurge']}" if has_surge(numbers)
+                else f"max_unavailable {numbers['maxUnavailable']}")
 
 
 class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):

@@ -35,7 +35,7 @@ FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namesp
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: The annotation that excludes an object from its Kustomization.
+#: Annotation of an object that Flux leaves out when applying a Kustomization.
 FLUX_RECONCILE = suspension.KUSTOMIZE_CONTROLLER.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"

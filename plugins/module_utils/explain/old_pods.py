@@ -31,7 +31,7 @@ PREVIOUS_TEMPLATE_KEPT = "held-pod"
 THIRD_TEMPLATE = "stuck-pod"
 
 KINDS = (PREVIOUS_TEMPLATE, THIRD_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
-#: A rollback would not replace these pods either, because they have the template that it restores.
+#: Pods with the template that a rollback restores. A rollback would not replace these pods either.
 ROLLBACK_BLOCKING_KINDS = (PREVIOUS_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
 
 _DELETE_ADVICE = (

@@ -27,7 +27,7 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 #: spec.behavior of a frozen autoscaler.
 _FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
                     "scaleDown": {"selectPolicy": "Disabled"}}
-#: The actions that scale a controller, or that make the controller manager scale one.
+#: Actions that scale a controller, by the task itself or by the controller manager.
 _SCALING_ACTIONS = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 

@@ -316,7 +316,7 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
                            if pod.labels.get(request.label_key) == label)
     if step := reparent_step(successor_pods, primary.uid, primary.name, successor):
         return step
-    # | open | closed | the successor has its pods back | restore: open it, remove its annotation |
+    # | open | closed | the pods are returned | restore: open the successor, remove the annotation |
     owned_pods = tuple(pod for pod in successor_pods if pod.owner_uid)
     if not is_safe_to_open(successor, primary.uid, owned_pods):
         return Wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}")

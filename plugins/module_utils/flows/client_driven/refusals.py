@@ -73,7 +73,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse a request that differs from the one whose update has deleted the primary."""
+    """Raise RolloutError if the primary was deleted by the update of another request."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)

@@ -59,7 +59,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     @property
     def recorded_revision(self) -> Revision | None:
-        """The ControllerRevision that the record names as the previous one."""
+        """The previous ControllerRevision, according to the record."""
         return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.previous_name), None)
 

@@ -11,10 +11,13 @@ A tier that cannot run on this machine is SKIPPED. With CI=true, the tier fails 
 `in_ci` is False.
 
 `make test` runs a tier with `files` only if these files have changed since the tier last passed,
-and prints NOT RUN otherwise. VERIFIED stores the digest of the files, and is committed.
+and prints NOT RUN otherwise.
 
 `make test-all` takes hours. When it is repeated, it does not run the tiers that have passed with
-the same files on this machine, and prints PASSED BEFORE. FRESH=1 runs all tiers.
+the same files, and prints PASSED BEFORE. FRESH=1 runs all tiers.
+
+VERIFIED stores the digests of the files with which tiers have passed, and is committed, so that
+`make test-all` can be resumed on another machine.
 
 Each run sets PYTHONHASHSEED, which decides the order of sets, to a random seed. The summary shows
 a command that repeats a failed tier with this seed.
@@ -50,7 +53,6 @@ import debian  # noqa: E402
 import engine  # noqa: E402
 import host_engine  # noqa: E402
 import machine  # noqa: E402
-import workspace  # noqa: E402
 from external import external_kubeconfig  # noqa: E402
 
 # A separate command, since pytest and molecule would hide the progress of the long first build.
@@ -97,11 +99,17 @@ DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples",
 
 BROWSER = "chromium"
 
-#: JSON file with the digest of a tier's files when the tier last passed.
+#: JSON file with two objects: `change`, the digest of Tier.files when a tier last passed, and
+#: `all`, the date of the last pass and the digest of `all_files`.
 VERIFIED = ROOT / "tests" / "verified.json"
 
-#: PRINTING is a lock for the output of a tier. No command starts after STOPPED is set.
-PRINTING, STOPPED = threading.Lock(), threading.Event()
+#: Folders that are read only by the tier of the same name, and by tiers with `reads_all_tests`.
+SEPARATE_FOLDERS = ("docsite", "environments", "events", "gateway", "histories", "mutation",
+                    "pictures", "releases", "sanity")
+
+#: RECORDING is a lock for VERIFIED, and PRINTING for the output of a tier. No command starts after
+#: STOPPED is set.
+RECORDING, PRINTING, STOPPED = threading.Lock(), threading.Lock(), threading.Event()
 
 #: A line of a file, from 1, and a column, from 0.
 Position = tuple[int, int]
@@ -149,8 +157,10 @@ class Tier:
     waits_often: bool = False
     #: `make test` runs the tier only if a file below these paths has changed. () runs it always.
     files: tuple[str, ...] = ()
-    #: Whether the tier checks comments or docstrings.
+    #: Whether the tier checks comments, docstrings or documentation.
     reads_comments: bool = False
+    #: Whether the tier reads SEPARATE_FOLDERS or the test files of the tier `unit`.
+    reads_all_tests: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,6 +211,7 @@ TIERS = {
         ],
         takes_one_processor=True,
         reads_comments=True,
+        reads_all_tests=True,
     ),
     "workflows": Tier(["go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"],
                       hindrance=go_hindrance, files=(".github",)),
@@ -208,15 +219,16 @@ TIERS = {
                  reads_comments=True),
     "unit-sample": Tier([f"env RELEASES=20 FORGERIES=60 {UNIT} "
                          "-m 'not full and not long and not browser'"], reads_comments=True),
-    "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60, reads_comments=True),
+    "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60, reads_comments=True, reads_all_tests=True),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],
-        hindrance=browser_hindrance,
+        hindrance=browser_hindrance, reads_all_tests=True,
         files=("tests/unit/report", "roles/image_bump/templates", "plugins/plugin_utils/report"),
     ),
     "sanity-sample": Tier(["bash tests/sanity/run --changed-tests"], takes_one_processor=True,
                           reads_comments=True),
-    "sanity": Tier(["bash tests/sanity/run"], takes_one_processor=True, reads_comments=True),
+    "sanity": Tier(["bash tests/sanity/run"], takes_one_processor=True, reads_comments=True,
+                   reads_all_tests=True),
     "packaging": Tier(["python tests/packaging"], takes_one_processor=True, reads_comments=True),
     "integration-sample": Tier([BUILD,
                                 f"{INTEGRATION} -m 'not full and not long and not browser'"]),
@@ -229,7 +241,8 @@ TIERS = {
     "faults": Tier([BUILD, "python tests/faults",
                     f"{LONG_PYTEST} {WORKERS} -m long tests/integration",
                     f"{LONG_PYTEST} -m long tests/neighbours",
-                    f"env FORGERIES=3000 {LONG_PYTEST} tests/unit/test_forgery.py"], minutes=120),
+                    f"env FORGERIES=3000 {LONG_PYTEST} tests/unit/test_forgery.py"],
+                   minutes=120, reads_all_tests=True),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits_often=True),
     "manifests": Tier([BUILD, "python tests/manifests"], minutes=60, waits_often=True),
     # Every fourth seed runs a fleet. The sample has no fleet, since a failure with seed 4 is not
@@ -245,7 +258,7 @@ TIERS = {
     "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-4"], waits_often=True),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
                       f"env RELEASES=334 {LONG_PYTEST} -o timeout=3600 tests/unit/release"],
-                     minutes=120, waits_often=True),
+                     minutes=120, waits_often=True, reads_all_tests=True),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"],
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60, takes_one_processor=True),
@@ -271,7 +284,7 @@ TIERS = {
         [BUILD_GATEWAY, f"{LONG_PYTEST} -o timeout=3600 -m 'long or not long' tests/gateway"],
         hindrance=real_node_hindrance, in_ci=False, minutes=120, files=GATEWAY_FILES,
     ),
-    "mutation": Tier(["python tests/mutation"], minutes=90),
+    "mutation": Tier(["python tests/mutation"], minutes=90, reads_all_tests=True),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
         [f"{LONG_PYTEST} tests/kind", "python tests/kind molecule test --scenario-name kind",
@@ -342,30 +355,56 @@ def prose(content: bytes) -> Iterator[tuple[Position, Position]]:
             statement.append(token)
 
 
-def verified() -> dict[str, str]:
-    """Return the digests in VERIFIED, by the tier's name without -sample."""
-    return json.loads(VERIFIED.read_text("utf-8"))
+def verified(table: str) -> dict[str, str]:
+    """Return one object of VERIFIED, without -sample in the names of the tiers."""
+    return json.loads(VERIFIED.read_text("utf-8")).get(table, {})
 
 
 def is_unchanged(name: str) -> bool:
     return (bool(TIERS[name].files)
-            and verified().get(name.removesuffix("-sample"))
+            and verified("change").get(name.removesuffix("-sample"))
             == tier_digest(name, TIERS[name].files))
 
 
-def passed_file(name: str) -> Path:
-    """Return the path of a file that exists if the tier has passed with the current files."""
-    relevant_files = (".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}")
-    return workspace.cache() / "passed" / tier_digest(name, relevant_files) / name
+def all_files(name: str) -> tuple[str, ...]:
+    """Return git pathspecs of all files that can change the result of a tier."""
+    excluded = [str(VERIFIED.relative_to(ROOT))]
+    if not TIERS[name].reads_comments:
+        excluded += ["*.md", "changelogs"]
+    if not TIERS[name].reads_all_tests:
+        excluded += ["tests/unit/*test_*.py",  # * also matches /
+                     *(f"tests/{folder}" for folder in SEPARATE_FOLDERS if folder != name)]
+    return (".", *(f":!{path}" for path in excluded))
 
 
-def record_digest(name: str) -> None:
-    if TIERS[name].files and not is_unchanged(name):
-        digests = {**verified(),
-                   name.removesuffix("-sample"): tier_digest(name, TIERS[name].files)}
-        VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
-        print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
-              flush=True)
+def date_of_pass(name: str) -> str:
+    """Return when the tier has passed with the same `all_files`, or ""."""
+    date, _space, verified_digest = verified("all").get(name, "").partition(" ")
+    return date if verified_digest == tier_digest(name, all_files(name)) else ""
+
+
+def new_records(name: str) -> dict[str, dict[str, str]]:
+    """Return what VERIFIED must contain after the tier has passed.
+
+    Tiers of `make test` without Tier.files run in each `make test-all`.
+    """
+    files, date = TIERS[name].files, time.strftime("%F")
+    records: dict[str, dict[str, str]] = {"change": {}, "all": {}}
+    if files:
+        records["change"][name.removesuffix("-sample")] = tier_digest(name, files)
+    if name in ALL_TIERS and (files or name not in CHANGE_TIERS):
+        records["all"][name] = f"{date} {tier_digest(name, all_files(name))}"
+    return records
+
+
+def record_pass(name: str, records: dict[str, dict[str, str]]) -> None:
+    with RECORDING:
+        before = {table: verified(table) for table in records}
+        after = {table: {**before[table], **records[table]} for table in records}
+        if after != before:
+            VERIFIED.write_text(json.dumps(after, indent=2, sort_keys=True) + "\n", "utf-8")
+            print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
+                  flush=True)
 
 
 def run(name: str, output: IO[str] | None = None) -> Result:
@@ -377,12 +416,10 @@ def run(name: str, output: IO[str] | None = None) -> Result:
         return Result("FAILED" if is_required else "SKIPPED", 0, reason)
 
     print(f"== {name}", flush=True, file=output)
-    start, passed_marker = time.monotonic(), passed_file(name)
+    start, records = time.monotonic(), new_records(name)
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
-        record_digest(name)
-        passed_marker.parent.mkdir(parents=True, exist_ok=True)
-        passed_marker.touch()
+        record_pass(name, records)
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -476,7 +513,7 @@ def main(names: list[str]) -> int:
     names = list(CHANGE_TIERS if is_change else ALL_TIERS if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
     is_resumed = is_all and not os.environ.get("FRESH")
-    passed_before = ({name: file for name in names if (file := passed_file(name)).exists()}
+    passed_before = ({name: date for name in names if (date := date_of_pass(name))}
                      if is_resumed else {})
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
     # with the variable, each process would compile the collection and the tests again
@@ -494,11 +531,8 @@ def main(names: list[str]) -> int:
     for name in unchanged:
         print(f"{name:17}NOT RUN          its files have not changed since it last passed; `make "
               f"test-{name}` runs it")
-    for name in names:
-        if name in passed_before:
-            passed_at = time.strftime("%F %H:%M",
-                                      time.localtime(passed_before[name].stat().st_mtime))
-            print(f"{name:17}PASSED BEFORE    {passed_at}, with the same files; FRESH=1 runs it")
+    for name, date in passed_before.items():
+        print(f"{name:17}PASSED BEFORE    {date}, with the same files; FRESH=1 runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
         print(f"Only samples of {', '.join(rest)} ran; `make test-all` runs everything")

@@ -27,8 +27,7 @@ KIND = f"#!/bin/sh\nexit 0\n# The program contains the name of its image: {DEFAU
 
 
 @pytest.fixture
-def runner(monkeypatch, tmp_path_factory):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def runner(monkeypatch):
     spec = importlib.util.spec_from_file_location("tiers", ROOT / "tests" / "run.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)  # for dataclasses
@@ -128,46 +127,109 @@ def test_code_of_returns_a_module_without_its_prose(runner, content, rest):
     assert runner.code_of(content.encode()).decode() == rest
 
 
-def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, tmp_path, monkeypatch,
-                                                        capsys):
-    monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
-    monkeypatch.setitem(two_tier_runner.TIERS, "node-sample",
-                        two_tier_runner.Tier(["test -e second"]))
+@pytest.fixture
+def full_tiers(two_tier_runner, monkeypatch, tmp_path, capsys):
+    """Return a function that writes a file, runs `make test-all`, and returns the outcomes.
 
-    def run_tiers(**environment):
+    The tier unit has no files, and is not a part of `make test`.
+    """
+    monkeypatch.setattr(two_tier_runner, "CHANGE_TIERS", ("unit-sample", "node-sample"))
+    monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
+
+    def run(path="README.md", text="", **environment):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         two_tier_runner.main(["--all"])
-        return re.findall(r"^([a-z-]+) +(passed|FAILED|PASSED BEFORE)", capsys.readouterr().out,
-                          re.MULTILINE)
+        return dict(re.findall(r"^(unit|node-sample) +(passed|FAILED|PASSED BEFORE)",
+                               capsys.readouterr().out, re.MULTILINE))
 
-    assert run_tiers() == [("unit", "passed"), ("node-sample", "FAILED")]
-    (tmp_path / "README.md").write_text("prose\n", encoding="utf-8")
-    assert run_tiers() == [("node-sample", "FAILED"), ("unit", "PASSED BEFORE")]
-    (tmp_path / "second").touch()
-    assert run_tiers() == [("unit", "passed"), ("node-sample", "passed")]
-    assert run_tiers() == [("unit", "PASSED BEFORE"), ("node-sample", "PASSED BEFORE")]
-    assert run_tiers(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
+    return run
 
 
-def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tier_runner, tmp_path,
-                                                                    monkeypatch, capsys):
-    monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
+BEFORE = "PASSED BEFORE"
+
+
+def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, full_tiers, monkeypatch,
+                                                        tmp_path):
+    monkeypatch.setitem(two_tier_runner.TIERS, "node-sample",
+                        two_tier_runner.Tier(["test -e second.md"], files=("node.py",)))
+
+    assert full_tiers() == {"unit": "passed", "node-sample": "FAILED"}
+    assert full_tiers("README.md", "prose\n") == {"node-sample": "FAILED", "unit": BEFORE}
+    assert full_tiers("second.md") == {"unit": BEFORE, "node-sample": "passed"}
+    assert full_tiers() == {"unit": BEFORE, "node-sample": BEFORE}
+    assert full_tiers(FRESH="1") == {"unit": "passed", "node-sample": "passed"}
+
+
+def test_make_test_all_resumes_in_a_clone(two_tier_runner, full_tiers, monkeypatch, tmp_path):
+    full_tiers()
+    subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
+    subprocess.run(["git", "-C", tmp_path, "checkout-index", "--all",
+                    f"--prefix={tmp_path}/clone/"], check=True)
+    subprocess.run(["git", "init", "--quiet", tmp_path / "clone"], check=True)
+    monkeypatch.setattr(two_tier_runner, "ROOT", tmp_path / "clone")
+    monkeypatch.setattr(two_tier_runner, "VERIFIED", tmp_path / "clone" / "verified.json")
+
+    assert full_tiers() == {"unit": BEFORE, "node-sample": BEFORE}
+
+
+def test_make_test_all_repeats_the_tiers_that_read_comments(two_tier_runner, full_tiers,
+                                                            monkeypatch):
     monkeypatch.setitem(two_tier_runner.TIERS, "unit",
                         two_tier_runner.Tier(["true"], reads_comments=True))
 
-    def run_tiers(node):
-        (tmp_path / "node.py").write_text(node, encoding="utf-8")
-        two_tier_runner.main(["--all"])
-        return re.findall(r"^([a-z-]+) +passed", capsys.readouterr().out, re.MULTILINE)
+    def repeated(text):
+        return [name for name, outcome in full_tiers("node.py", text).items()
+                if outcome == "passed"]
 
-    assert run_tiers('def node():\n    """A node."""\n') == ["unit", "node-sample"]
-    assert run_tiers('def node():\n    """Return a node."""  # or two\n') == ["unit"]
-    assert run_tiers('def node():\n    """Return a node."""\n    return 1\n') == [
+    assert repeated('def node():\n    """A node."""\n') == ["unit", "node-sample"]
+    assert repeated('def node():\n    """Return a node."""  # or two\n') == ["unit"]
+    assert repeated('def node():\n    """Return a node."""\n    return 1\n') == [
         "unit", "node-sample"]
-    assert run_tiers('def node():\n    """Return a node."""\n    return 2\n') == [
+    assert repeated('def node():\n    """Return a node."""\n    return 2\n') == [
         "unit", "node-sample"]
-    assert run_tiers('def node():\n    """Return the node."""\n    return 2\n') == ["unit"]
+    assert repeated('def node():\n    """Return the node."""\n    return 2\n') == ["unit"]
+
+
+@pytest.mark.parametrize("path, repeated", [
+    ("plugins/modules/rolling_update.py", {"unit", "node-sample"}),
+    ("tests/unit/objects.py", {"unit", "node-sample"}),
+    ("tests/unit/flows/test_handover.py", {"unit"}),
+    ("tests/integration/test_pause.py", {"unit", "node-sample"}),
+    ("tests/releases/moves.py", {"unit"}),
+    ("tests/verified.md", set()),
+])
+def test_make_test_all_repeats_the_tiers_that_read_a_changed_test(
+        two_tier_runner, full_tiers, monkeypatch, path, repeated):
+    monkeypatch.setitem(two_tier_runner.TIERS, "unit",
+                        two_tier_runner.Tier(["true"], reads_all_tests=True))
+    full_tiers()
+
+    assert {name for name, outcome in full_tiers(path, "1\n").items()
+            if outcome == "passed"} == repeated
+
+
+def test_the_tier_of_a_separate_folder_is_repeated_after_a_change_there(runner):
+    assert "tests/histories" not in str(runner.all_files("histories"))
+    assert ":!tests/histories" in runner.all_files("node")
+
+
+def test_separate_folders_have_no_other_reader(runner):
+    """Look for imports of their modules in other folders of tests, except in unit."""
+    tests = ROOT / "tests"
+    modules = {path.stem: folder for folder in runner.SEPARATE_FOLDERS
+               for path in (tests / folder).glob("*.py") if path.stem not in {"__main__", "conf"}}
+
+    imports = {
+        (path.relative_to(tests).parts[0], module)
+        for path in tests.rglob("*.py")
+        if not path.is_relative_to(tests / "unit")
+        for module in re.findall(r"^ *(?:from|import) (\w+)", path.read_text("utf-8"), re.M)
+        if module in modules}
+
+    assert {(folder, module) for folder, module in imports if folder != modules[module]} == set()
 
 
 def test_a_failed_tier_runs_again(two_tier_runner, tmp_path, monkeypatch):

@@ -138,15 +138,17 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         caches.size = _size_before_update(observed) or caches.size
         observed = dataclasses.replace(
             observed, desired_template=desired, size=caches.size, now=memory.now, who=memory.who,
-            pods=_pods_to_reparent(request, observed, cluster, memory),
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
+        observed = dataclasses.replace(
+            observed, pods=_pods_to_reparent(request, observed, cluster, memory))
         observed = _with_dry_run_template(request, observed, cluster, caches)
         if base and desired is not None and not (observed.primary and observed.successor):
             observed = dataclasses.replace(
                 observed, is_confirmed=_is_confirmed(request, observed, base, cluster, memory))
         observed = _with_terminating(request, observed, cluster, memory)
-        if memory.has_begun and memory.keeps_history and history.must_store_template(observed):
+        if (memory.has_begun and memory.keeps_history
+                and history.must_store_template(request, observed)):
             if revisions := _history(request, cluster, memory, observed):
                 return dataclasses.replace(observed, history=revisions, keeps_history=True)
             self.disable_optional_features(
@@ -337,7 +339,7 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
             and _requires_handover(request) and not request.pause_at
-            and history.must_store_template(observed)):
+            and history.must_store_template(request, observed)):
         caches.prefetched_pods = _start_pod_list(
             cluster, functools.partial(cluster.live_pods, successor.selector))
     if not handover.depends_on_pod_owners(observed):

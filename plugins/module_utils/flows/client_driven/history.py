@@ -26,6 +26,7 @@ from ...model.request import PREVIOUS, Request
 from ...model.steps import REVISION, Action, Create, Delete, Step, Write
 from ...model.template import image_names, images_of, without_label
 from .. import previous, refusals
+from . import size
 from .observed import ClientDrivenObserved, expected_successor
 
 #: The default of a Deployment's spec.revisionHistoryLimit.
@@ -137,11 +138,17 @@ def not_stored_warning(why: str) -> str:
             f"{why} (see docs/reference/permissions.md)")
 
 
-def must_store_template(observed: ClientDrivenObserved) -> bool:
-    """Return whether the primary's template must be stored now."""
+def must_store_template(request: Request, observed: ClientDrivenObserved) -> bool:
+    """Return whether the primary's template must be stored now.
+
+    Then all pods are new, so the pods for the handover can be listed as well.
+    """
     primary, successor = observed.primary, observed.successor
-    return bool(primary and successor and not primary.has_takeover and primary.is_empty
-                and successor.is_settled)
+    if not primary or not successor or primary.has_takeover:
+        return False
+    return (primary.is_empty and successor.is_settled
+            and successor.replicas == size.final_size_or_none(
+                request, observed, primary, successor))
 
 
 def history_step(request: Request, observed: ClientDrivenObserved, primary: Controller,

@@ -1,11 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pod_replacement_policy=TerminationComplete: the update waits for terminating pods."""
+"""Test lists of pods: for pod_replacement_policy=TerminationComplete, and for the handover."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import types
 
 import pytest
 from builders import ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, summary
@@ -26,6 +28,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Delete,
     Step,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 WAITING_UPDATE = dataclasses.replace(UPDATE, waits_for_termination=True)
 WAITING_ROLLBACK = dataclasses.replace(ROLLBACK, waits_for_termination=True)
@@ -191,3 +195,29 @@ def test_each_terminated_pod_is_progress():
     (dataclasses.replace(UPDATE, next_name="bar"), False), (ROLLBACK, False)])
 def test_counting_requires_permission_to_list_pods(request_, is_required):
     assert (COUNT_PERMISSION in choose(request_).required_permissions(request_)) is is_required
+
+
+WITHOUT_SURGE = dataclasses.replace(UPDATE, max_surge=Size(0), max_unavailable=Size(1))
+
+
+class SlowConnection(Cluster):
+    """Cluster that lists pods in the background, once the task needs the list."""
+
+    def start_in_background(self, work):
+        is_pod_list = getattr(work, "func", None) == self.live_pods
+        return types.SimpleNamespace(result=functools.cache(work)) if is_pod_list else None
+
+
+@pytest.mark.parametrize("make_cluster", [Cluster, SlowConnection])
+def test_check_mode_plans_the_steps_of_the_task(make_cluster):
+    """The primary has no pods before the successor has its final size."""
+    cluster = make_cluster(rc(replicas=3))
+
+    plan = driver.simulate(choose(WITHOUT_SURGE), WITHOUT_SURGE, cluster)
+    result = cluster.run(WITHOUT_SURGE)
+
+    planned_steps, steps = ([(step["action"], step["name"], step["from"], step["to"])
+                             for step in task["steps"]] for task in (plan, result))
+    assert planned_steps == steps
+    assert [step for step in steps if step[0] == "hand over"] == [
+        ("hand over", SUCCESSOR, 3, "foo")]

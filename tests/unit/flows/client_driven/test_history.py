@@ -10,7 +10,7 @@ import itertools
 import json
 
 import pytest
-from builders import NOW, UPDATE, rc, record
+from builders import NOW, UPDATE, new, observe, old, rc, record
 from clusters import Cluster
 from killed import Killed
 
@@ -75,6 +75,14 @@ class World(Cluster):
         revisions = history.revisions(primary, self.revisions([primary.uid]),
                                       object_meta.DEPLOYMENT_LABEL)
         return [(entry["revision"], entry["images"]["web"]) for entry in report.history(revisions)]
+
+
+@pytest.mark.parametrize("items, is_stored", [
+    ([old(0), new(3)], True), ([old(0), new(2)], False), ([old(1), new(3)], False),
+    ([old(0), new(3, available=2)], False), ([old(0)], False), ([old(0), new(0)], False),
+])
+def test_template_is_stored_once_all_pods_are_new(items, is_stored):
+    assert history.must_store_template(UPDATE, observe(UPDATE, *items)) is is_stored
 
 
 def update_to(number):

@@ -223,11 +223,8 @@ class RealWorld:
             self._patch(*self._target(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
         elif verb == "annotate":
             date = str(time.time())
-            pairs = [argument.replace("$(date)", date).partition("=")
-                     for argument in arguments[2:]]
-            assert all(equals or key.endswith("-") for key, equals, _value in pairs), words
-            changes = {key if equals else key[:-1]: value if equals else None
-                       for key, equals, value in pairs}
+            changes = typed_commands.annotation_changes(
+                [argument.replace("$(date)", date) for argument in arguments[2:]])
             self._patch(*self._target(*arguments[:2]), {"metadata": {"annotations": changes}})
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             for name in arguments[1:]:

@@ -240,12 +240,18 @@ class SimulatedWorld:
             for pod in arguments[1:]:
                 self.delete_pod(names.index(pod))
         elif verb == "annotate":
-            item = copy.deepcopy(self._items(str(self.gateway.kind))[arguments[1]])
-            for key in arguments[2:]:
-                item["metadata"].get("annotations", {}).pop(key.rstrip("-"), None)
-            self._store(str(self.gateway.kind), arguments[1], item)
+            kind = "ReplicaSet" if arguments[0] == "rs" else str(self.gateway.kind)
+            self.annotate(kind, arguments[1], typed_commands.annotation_changes(arguments[2:]))
         else:
             raise AssertionError(f"unsupported command: {words}")
+
+    def annotate(self, kind: str, name: str, changes: t.Mapping[str, str | None]) -> None:
+        """Set annotations. None removes an annotation."""
+        item = copy.deepcopy(self._items(kind)[name])
+        annotations = {**item["metadata"].get("annotations", {}), **changes}
+        item["metadata"]["annotations"] = {key: value for key, value in annotations.items()
+                                           if value is not None}
+        self._store(kind, name, item)
 
     def apply(self, kind: str, replicas: int) -> None:
         return
@@ -281,7 +287,7 @@ class SimulatedWorld:
         if kind in SERVER_DRIVEN:
             self.gateway.cluster.items[name] = item
         else:
-            self.gateway.cluster._store(name, item)
+            self.gateway.model_with_pods._store(name, item)
 
     @staticmethod
     def _run(params: Json, execute: t.Callable[[t.Any], Json]) -> TaskRun:

@@ -109,6 +109,13 @@ def _validated(option: str, value: t.Any) -> t.Any:
         {option: value}).validated_parameters[option]
 
 
+def annotation_changes(words: list[str]) -> dict[str, str | None]:
+    """Return the annotations that `kubectl annotate` sets; None removes an annotation."""
+    pairs = [word.partition("=") for word in words]
+    assert all(equals or key.endswith("-") for key, equals, _value in pairs), words
+    return {key if equals else key[:-1]: value if equals else None for key, equals, value in pairs}
+
+
 def parse_kubectl(words: list[str]) -> tuple[str, list[str], Json]:
     """Return the verb, the arguments and the options, such as {"-n": "default"}."""
     flags: Json = {}

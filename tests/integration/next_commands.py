@@ -54,7 +54,9 @@ SITES: dict[str, str] = {
     "explain/quotas.py::too_small_error": EDITS,
     "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
     "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "
-                                    "the others change objects that the template needs",
+                                    "the others change objects that the template needs; "
+                                    "test_outdated_replica_set_is_corrected executes the command "
+                                    "of OUTDATED_SET",
     "explain/preflight_warnings.py::": WARNS,
     "explain/preflight_warnings.py::kubectl": PART,
     "explain/preflight_warnings.py::_autoscaler_warnings": WARNS,
@@ -295,10 +297,11 @@ def emulate_kubectl(namespace, command: str) -> None:
             "PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge_patch
         )
     elif verb == "annotate":
-        assert annotations and all(annotation.endswith("-") for annotation in annotations), command
-        namespace.call("PATCH", path,
-                       {"metadata": {"annotations": {annotation.removesuffix("-"): None
-                                                     for annotation in annotations}}}, merge_patch)
+        pairs = [annotation.partition("=") for annotation in annotations]
+        assert pairs and all(equals or key.endswith("-") for key, equals, _value in pairs), command
+        changes = {key if equals else key[:-1]: value if equals else None
+                   for key, equals, value in pairs}
+        namespace.call("PATCH", path, {"metadata": {"annotations": changes}}, merge_patch)
     elif verb == "patch":
         assert options["--type"] == "merge" and arguments[-2] == "-p", command
         namespace.call("PATCH", path, json.loads(arguments[-1]), merge_patch)

@@ -36,12 +36,12 @@ class Terminal:
                              for option, value in options.items() if value is not None})
 
     def failure_commands(self, **options):
-        return self._failure(**options)["commands"]
+        return self.failure(**options)["commands"]
 
     def failure_lines(self, **options):
-        return self._failure(**options)["next_command"].splitlines()
+        return self.failure(**options)["next_command"].splitlines()
 
-    def _failure(self, **options):
+    def failure(self, **options):
         result = self.run(**options)
         assert result.get("failed"), result["msg"]
         return result["failure"]
@@ -232,6 +232,27 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     emulate_kubectl(namespace, resume)
     terminal.execute_successfully(rerun)
     assert pod_tags(namespace) == ["v2"]
+
+
+@pytest.mark.full
+def test_outdated_replica_set_is_corrected(namespace, terminal):
+    """The Deployment controller does not begin the rollout, and the status is up to date."""
+    namespace.make_deployment(2)
+    (replica_set,) = namespace.replica_sets()
+    name = replica_set["metadata"]["name"]
+    namespace.call("PATCH", namespace.apps_path("replicasets", name),
+                   {"metadata": {"annotations": {object_meta.SERVER_DESIRED: "3"}}},
+                   "application/merge-patch+json")
+
+    failure = terminal.failure(kind="Deployment", image="myimage:v2", failure_grace=1)
+
+    (cause,) = failure["causes"]
+    assert (cause["kind"], cause["place"]) == ("scaling", f"ReplicaSet {name}")
+    assert pod_tags(namespace) == ["v1", "v1"] and len(namespace.replica_sets()) == 1
+    annotate, rerun = failure["commands"]
+    emulate_kubectl(namespace, annotate)
+    terminal.execute_successfully(rerun)
+    assert pod_tags(namespace) == ["v2", "v2"]
 
 
 @pytest.mark.full

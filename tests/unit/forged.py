@@ -187,6 +187,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.SERVER_HISTORY: HOSTILE_TEXTS,
     object_meta.REVISION: HOSTILE_TEXTS,
     object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LENGTH, "1,x", *HOSTILE_TEXTS),
+    object_meta.SERVER_DESIRED: ("0", "1", *HOSTILE_TEXTS),
     object_meta.PAUSED_FOR_MIGRATION: ("true", *HOSTILE_TEXTS),
     object_meta.ROLLOUT_OF: HOSTILE_TEXTS,
     object_meta.ROLLOUT_NUMBER: HOSTILE_TEXTS,

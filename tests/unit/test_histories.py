@@ -10,6 +10,8 @@ import pytest
 from history import BROKEN, History
 from simulated import SimulatedWorld
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+
 
 class SimulatedHistory(History):
     def __init__(self):
@@ -39,6 +41,42 @@ def test_task_after_an_interrupted_one_warns_of_max_unavailable(task, death, nex
                for warning in run.result["warnings"])
     spec = history.world.get("DaemonSet", "foo")["spec"]
     assert spec["updateStrategy"]["rollingUpdate"] == ONE
+    history.teardown()
+
+
+def history_with_outdated_replica_set():
+    """Return a history after an update to v2, and the name of the outdated ReplicaSet."""
+    history = SimulatedHistory()
+    history.start("Deployment", 3)
+    history._run({"image": "myimage:v2"}, None)
+    (name,) = (name for name, item in history.world.gateway.cluster.sets.items.items()
+               if item["spec"]["replicas"])
+    history.world.annotate("ReplicaSet", name, {object_meta.SERVER_DESIRED: "5"})
+    return history, name
+
+
+def test_suggested_command_corrects_an_outdated_replica_set():
+    """Check mode also refuses the task."""
+    history, replica_set = history_with_outdated_replica_set()
+    task = {"image": "myimage:v3", "failure_grace": 1}
+
+    blocked_run = history._run(task, None)
+    run = history._run_with_required_actions(task)
+
+    assert blocked_run.outcome == "refused" and replica_set in blocked_run.message
+    assert (run.outcome, run.result["rollout"]["phase"]) == ("done", "complete")
+    history.teardown()
+
+
+@pytest.mark.parametrize("image, is_rolled_back", [("myimage:v3", False), ("myimage:v1", True)])
+def test_update_with_an_outdated_replica_set_is_rolled_back_if_possible(image, is_rolled_back):
+    """Only v1 has a ReplicaSet, for which a rollback waits."""
+    history, _replica_set = history_with_outdated_replica_set()
+
+    run = history._run({"image": image, "on_failure": "rollback", "failure_grace": 1}, None)
+
+    assert ("foo is rolled back to myimage:v2" in run.message) is is_rolled_back
+    assert "could not be rolled back" not in run.message
     history.teardown()
 
 

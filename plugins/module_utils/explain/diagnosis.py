@@ -12,6 +12,7 @@ import re
 import typing as t
 
 from ..flows import handover
+from ..flows.flow import RolloutStatus
 from ..model import identity
 from ..model.fields import Json
 from ..model.fields import mapping as _map
@@ -26,6 +27,7 @@ from .failure_reasons import (
     NORMAL_START,
     NOT_STARTED,
     OTHER,
+    OUTDATED_SET,
     PULL_REASONS,
     REJECTED,
     REPLICA_FAILURE,
@@ -47,6 +49,7 @@ from .symptoms import (
     has_started,
     has_status,
     loss_symptoms,
+    outdated_set_symptom,
     probe_failures,
     probe_threshold,
     restart_text,
@@ -127,6 +130,17 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
         all_causes += _causes_in_pod(pod, events_by_uid[uid] if uid else [], commands,
                                      request.waits_for_termination)
     return merge(all_causes)
+
+
+def outdated_set_causes(request: Request, status: RolloutStatus) -> list[Cause]:
+    """Return the cause if an old ReplicaSet keeps the Deployment controller from replacing pods."""
+    replica_set, deployment = status.outdated_set, status.survivor
+    if replica_set is None or deployment is None or not deployment.is_observed:
+        return []
+    values = {"replica_set": replica_set.name, "size": str(deployment.replicas),
+              **_command_values(request)}
+    subject = _Subject(f"{replica_set.kind} {replica_set.name}", values)
+    return subject.causes(OUTDATED_SET, [outdated_set_symptom(replica_set, deployment.replicas)])
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import enum
 import typing as t
 
+from ..model.object_meta import SERVER_DESIRED
+
 #: Signals by number on Linux. On the control node, the numbers may differ.
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
            9: "SIGKILL", 11: "SIGSEGV",
@@ -287,6 +289,14 @@ TERMINATING = (
         "or create new pods without waiting: pod_replacement_policy=TerminationStarted"),
 )
 
+#: An old ReplicaSet keeps the Deployment controller from replacing pods.
+OUTDATED_SET = (
+    Row("scaling", rf"^: its annotation {SERVER_DESIRED}", Fatal.YES,
+        "correct the annotation, since the Deployment controller does not "
+        "(kubernetes/kubernetes#102551):\n{kubectl} annotate rs {replica_set} "
+        + SERVER_DESIRED + "={size} --overwrite"),
+)
+
 
 def without_advice_to_wait(suggestion: str) -> str:
     """Return the suggestion without the advice to wait."""
@@ -298,7 +308,7 @@ DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds of causes, the most specific first.
 KINDS_BY_SPECIFICITY = [*dict.fromkeys(
     row.kind for row in (*NOT_STARTED, OTHER, *TERMINATED, *REPLICA_FAILURE, *UNSCHEDULABLE,
-                         *RUNNING, *LOST_OR_GATED, *TERMINATING)),
+                         *RUNNING, *LOST_OR_GATED, *TERMINATING, *OUTDATED_SET)),
                         DELETED, UNREADY, WARNED]
 #: Waiting reasons during a normal start.
 NORMAL_START = ("", "ContainerCreating", "PodInitializing")

@@ -14,6 +14,8 @@ from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import objects as _list
 from ..model.fields import text as _text
+from ..model.object_meta import SERVER_DESIRED, server_desired_replicas
+from ..model.observed import Controller
 from .failure_reasons import SIGNALS
 
 
@@ -61,6 +63,13 @@ def grace_period_symptom(metadata: Json) -> Symptom:
     seconds = _number(metadata, "deletionGracePeriodSeconds")
     end = _text(metadata, "deletionTimestamp")
     return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
+
+
+def outdated_set_symptom(replica_set: Controller, size: int) -> Symptom:
+    """Return the symptom of a ReplicaSet that records another size of its Deployment."""
+    recorded_size = server_desired_replicas(replica_set.annotations)
+    return Symptom("", f"its annotation {SERVER_DESIRED} is {recorded_size} instead of {size}, so "
+                       "the Deployment controller replaces no pods")
 
 
 def has_status(conditions: dict[str, Json], condition_type: str, value: str) -> bool:

@@ -247,6 +247,8 @@ class RolloutStatus:
     growing: Controller | None = None
     shrinking: tuple[Controller, ...] = ()
     holders: tuple[Holder, ...] = ()
+    #: A ReplicaSet that keeps the Deployment controller from replacing pods.
+    outdated_set: Controller | None = None
     #: A number that increases with each replaced pod.
     progress: int = 0
     is_irreversible: bool = False

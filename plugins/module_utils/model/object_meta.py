@@ -71,6 +71,8 @@ REVISION = "deployment.kubernetes.io/revision"
 #: Earlier revisions of a ReplicaSet. The Deployment controller copies neither this nor REVISION
 #: from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
+#: On a ReplicaSet: spec.replicas of its Deployment, as of the last change of the ReplicaSet's size.
+SERVER_DESIRED = "deployment.kubernetes.io/desired-replicas"
 #: "true" on a DeploymentConfig that the migration has paused. A rollback resumes it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
 #: On a Lease: the processes that hold it.
@@ -288,6 +290,11 @@ def former_revisions(annotations: Annotations) -> frozenset[int]:
 def revision(annotations: Annotations) -> int:
     """Return the revision of a ReplicaSet, or 0."""
     return values.parse_int32(annotations.get(REVISION)) or 0
+
+
+def server_desired_replicas(annotations: Annotations) -> int | None:
+    """Return the size of the Deployment that a ReplicaSet records, or None."""
+    return values.parse_int32(annotations.get(SERVER_DESIRED))
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:

@@ -159,9 +159,11 @@ class Deadlines:
 
     def _causes(self, request: Request, status: RolloutStatus, stalled_seconds: float,
                 is_expired: bool) -> list[diagnosis.Cause]:
-        from ..explain import old_pods
+        from ..explain import diagnosis, old_pods
 
         growing_controller = status.growing
+        if causes := diagnosis.outdated_set_causes(request, status):
+            return causes
         if growing_controller is None or not growing_controller.is_observed:
             return []
         is_early = not is_expired and stalled_seconds < CHEAP_CHECK_SECONDS
@@ -203,8 +205,10 @@ class Deadlines:
         if controller:
             progress = (f"{controller.name} has {controller.available} of {controller.replicas} "
                         f"available")
+        # A rollback waits for the ReplicaSet of the new template as well.
+        is_rollback_blocked = status.outdated_set is not None and controller is None
         error = failure(request, self._gateway, what, progress, causes,
-                        can_roll_back=not status.is_irreversible)
+                        can_roll_back=not (status.is_irreversible or is_rollback_blocked))
         if status.recovery_commands:
             error.next_command += "\n" + as_lines(["or:", *status.recovery_commands])
         return error

@@ -15,7 +15,7 @@ import re
 import typing as t
 
 import pytest
-from builders import rc, template
+from builders import rc, rs, template
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +26,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import (
     Cause,
     causes,
+    outdated_set_causes,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -708,8 +711,14 @@ OTHER_MESSAGES = {
 }
 ROWS = [row
         for name in ("REPLICA_FAILURE", "UNSCHEDULABLE", "NOT_STARTED", "TERMINATED", "RUNNING",
-                     "LOST_OR_GATED", "TERMINATING")
+                     "LOST_OR_GATED", "TERMINATING", "OUTDATED_SET")
         for row in getattr(failure_reasons, name)]
+
+
+#: The suggestion about an old ReplicaSet that keeps the Deployment controller from replacing pods.
+CORRECTION = ("correct the annotation, since the Deployment controller does not "
+              "(kubernetes/kubernetes#102551):\nkubectl -n shop annotate rs foo-old "
+              "deployment.kubernetes.io/desired-replicas=3 --overwrite")
 
 
 def causes_of(observation, **options):
@@ -737,6 +746,24 @@ def test_sentence_suggestion_and_log(case):
     assert cause.pod == ("" if isinstance(case.observations[-1], str) else "foo-1")
 
 
+@pytest.mark.parametrize("is_observed", [True, False])
+def test_outdated_replica_set_is_a_cause_once_the_deployment_is_observed(is_observed):
+    deployment = Controller.from_api(rc(replicas=3, observed=is_observed))
+    old_set = Controller.from_api(rs("foo-old", annotations={object_meta.SERVER_DESIRED: "5"}))
+    status = RolloutStatus(deployment, outdated_set=old_set)
+
+    causes_ = outdated_set_causes(Request("foo", namespace="shop"), status)
+
+    expected = ("ReplicaSet foo-old: its annotation deployment.kubernetes.io/desired-replicas is 5 "
+                "instead of 3, so the Deployment controller replaces no pods", CORRECTION, True)
+    assert [(cause.sentence, cause.suggestion, cause.is_fatal) for cause in causes_] == (
+        [expected] if is_observed else [])
+
+
+def test_rollout_without_an_outdated_replica_set_has_no_cause():
+    assert outdated_set_causes(Request("foo"), RolloutStatus(Controller.from_api(rc()))) == []
+
+
 @pytest.mark.parametrize("pod_or_message, kind, suggestion", OTHER_MESSAGES.values(),
                          ids=OTHER_MESSAGES)
 def test_suggestion_for_another_message(pod_or_message, kind, suggestion):
@@ -759,6 +786,7 @@ def test_each_row_has_an_example(row):
     # the texts between the placeholders
     parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
     examples = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
+    examples += [("scaling", CORRECTION)]
     examples += [(kind, suggestion) for _observation, kind, suggestion in OTHER_MESSAGES.values()]
 
     assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion)

@@ -43,6 +43,7 @@ def test_keys_are_stable():
         "SERVER_HISTORY": "controller.kubernetes.io/hash",
         "REVISION": "deployment.kubernetes.io/revision",
         "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
+        "SERVER_DESIRED": "deployment.kubernetes.io/desired-replicas",
         "PAUSED_FOR_MIGRATION": "baton.kubernetes/paused-for-migration",
         "TRAFFIC_ROUTES": "baton.kubernetes/traffic-routes",
         "ROLLOUT_OF": "openshift.io/deployment-config.name",

@@ -58,6 +58,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
                                  {} if (replica_set is current_set) is (direction != "back")
                                  else None)
                           for replica_set in holders),
+            outdated_set=observed.outdated_set,
             progress=(primary.available + (current_set.available if current_set else 0)
                       - observed.old_pod_count))
 

@@ -52,6 +52,23 @@ class DeploymentObserved(ServerDrivenObserved):
                      if replica_set is not self.successor)
 
     @property
+    def outdated_set(self) -> Controller | None:
+        """The ReplicaSet whose outdated annotation SERVER_DESIRED blocks the rollout, or None.
+
+        While a ReplicaSet with pods records another size than spec.replicas, the Deployment
+        controller only scales (isScalingEvent in pkg/controller/deployment/sync.go). If only one
+        ReplicaSet has pods, and has the correct size already, scale() does not correct the
+        annotation, so the rollout never begins (kubernetes/kubernetes#102551).
+        """
+        active_sets = [replica_set for replica_set in self.replica_sets if replica_set.replicas]
+        if self.primary is None or len(active_sets) != 1 or active_sets[0] is self.successor:
+            return None
+        replica_set, size = active_sets[0], self.primary.replicas
+        recorded_size = object_meta.server_desired_replicas(replica_set.annotations)
+        is_outdated = replica_set.replicas == size and recorded_size not in (None, size)
+        return replica_set if is_outdated else None
+
+    @property
     def old_pod_count(self) -> int:
         """The number of existing pods with other templates."""
         return sum(replica_set.current for replica_set in self.other_replica_sets)

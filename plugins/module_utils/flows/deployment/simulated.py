@@ -75,8 +75,9 @@ class SimulatedDeployments(Model):
         if primary.settings["paused"]:
             return _delete_surplus(primary, old_sets)
         revision = 1 + max(map(revision_number, old_sets), default=0)
+        is_blocked = observed.outdated_set is not None
         if new is None:
-            return Create(self._new_set(primary, revision))
+            return None if is_blocked else Create(self._new_set(primary, revision))
         if revision_number(new) < revision:
             recorded_numbers = new.annotations.get(object_meta.FORMER_REVISIONS)
             former_revisions = [*filter(None, [recorded_numbers]), str(revision_number(new))]
@@ -86,6 +87,8 @@ class SimulatedDeployments(Model):
         seconds = primary.settings["minReadySeconds"] or 0
         if new.min_ready_seconds != seconds:
             return Patch(new.name, (put("/spec/minReadySeconds", seconds),))
+        if is_blocked:
+            return None
         return self._resize(primary, new, old_sets) or (
             _delete_surplus(primary, old_sets) if observed.are_all_pods_new else None)
 

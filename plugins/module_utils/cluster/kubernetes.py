@@ -45,7 +45,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         """
         super().__init__(Http(connection), namespace, watches_pods)
         self.kind = kinds[0]
-        self._event_in_progress: concurrent.futures.Future[bool] | None = None
+        self._event_future: concurrent.futures.Future[bool] | None = None
         self._controllers_by_kind: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
         self._controllers = self._controllers_by_kind[self.kind]
@@ -66,14 +66,14 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         self.http.close()
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        controllers = self._find_controllers(kind)
+        controllers = self._filled_controllers(kind)
         return controllers.controllers() if controllers else {}
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        controllers = self._find_controllers(kind)
+        controllers = self._filled_controllers(kind)
         return list(controllers.items().values()) if controllers else []
 
-    def _find_controllers(self, kind: Kind | None) -> Controllers | None:
+    def _filled_controllers(self, kind: Kind | None) -> Controllers | None:
         for controllers in self._controllers_by_kind.values():
             controllers.fill()
         return self._controllers_by_kind.get(kind or self.kind)
@@ -184,11 +184,11 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
-        previous_event, self._event_in_progress = (
-            self._event_in_progress, self.start_in_background(lambda: self._record(event)))
-        if self._event_in_progress is None:
+        previous_future, self._event_future = (
+            self._event_future, self.start_in_background(lambda: self._record(event)))
+        if self._event_future is None:
             return self._record(event)
-        return previous_event is None or not previous_event.done() or previous_event.result()
+        return previous_future is None or not previous_future.done() or previous_future.result()
 
     def _record(self, event: Json) -> bool:
         try:

@@ -116,8 +116,8 @@ class History:
     @property
     def message(self) -> str:
         split = self.last("traffic")
-        share = text(split.result, "msg") if split and self.traffic else ""
-        return "; ".join(filter(None, (text(self.result, "msg"), share)))
+        split_message = text(split.result, "msg") if split and self.traffic else ""
+        return "; ".join(filter(None, (text(self.result, "msg"), split_message)))
 
     @property
     def summary(self) -> Summary:

@@ -19,7 +19,7 @@ from .summary import Summary
 from .table import list_pods, next_turn
 
 #: The task file of the last turn, by Turn.do. All other turns have turn.yml.
-LAST_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
+FINAL_TURN_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: In seconds.
 APPROVAL_POLL_INTERVAL = 5
 #: The outcome is known in turns with these purposes.
@@ -44,7 +44,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
     release_began = text(state, "began") or now
     new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": release_began,
                  "events": history.as_text(),
-                 "file": LAST_FILES.get(turn.do, "turn.yml"),
+                 "file": FINAL_TURN_FILES.get(turn.do, "turn.yml"),
                  "message": release.ending.error or release.ending.message}
     return {"state": new_state, "facts": _facts(release, turn, release_began, caller)}
 
@@ -59,8 +59,8 @@ def check_approval(request: Request, state: Json, rollouts: list[Json] | None, n
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
     # Add five, so that the deadline ends the wait, and not the number of checks.
-    check_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
-    return {"is_answered": approval.outcome != "waiting", "looks": check_count}
+    look_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
+    return {"is_answered": approval.outcome != "waiting", "looks": look_count}
 
 
 def _event(request: Request, history: History, turn: Turn, began: str, now: str,

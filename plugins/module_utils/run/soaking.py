@@ -76,10 +76,11 @@ class Soaking:
         decision = decide(flow, request, observed)
         if not isinstance(decision, WatchPods):
             return decision
-        outcome = self._watch(View.from_observed(flow, request, observed), decision)
-        if isinstance(outcome, str):  # The soak has passed.
-            return decide(flow, request, dataclasses.replace(observed, passed_soak=outcome))
-        return outcome
+        decision_or_soak = self._watch(View.from_observed(flow, request, observed), decision)
+        if isinstance(decision_or_soak, str):  # The soak has passed.
+            return decide(flow, request,
+                          dataclasses.replace(observed, passed_soak=decision_or_soak))
+        return decision_or_soak
 
     def _check_pods(self, view: View) -> None:
         request = view.request

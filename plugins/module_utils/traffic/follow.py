@@ -31,7 +31,7 @@ from ..model.template import labels_of
 from . import rules
 from .observed import Observed, creations_of
 from .planner import (
-    GATEWAYS_CURRENT,
+    WAIT_FOR_GATEWAYS,
     patch_routes_annotation,
     remove_route_from_annotation,
     restore,
@@ -160,7 +160,7 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
         return update_rules(route, new_record, split_rules, {original, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | all Gateways have observed the rules | done |
-    return done if route.is_current else GATEWAYS_CURRENT
+    return done if route.is_current else WAIT_FOR_GATEWAYS
 
 
 def _known_pair(observed: Observed) -> rules.ServicePair | None:

@@ -88,10 +88,10 @@ class Follower:
             try:
                 self._run(goal, route, turn, tools)
             except RolloutError as error:
-                is_required = (goal in (Goal.RESTORED, Goal.SWITCHED)
+                must_succeed = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                and not tools.is_after_failure)
                 # The selector of a Service may select only new pods, which a rollback deletes.
-                if tools.reason_to_stop_after_renewal() or is_required or route.kind == SERVICE:
+                if tools.reason_to_stop_after_renewal() or must_succeed or route.kind == SERVICE:
                     raise
                 has_failed = True
                 reason = "; ".join(filter(None, (error.what, error.why)))

@@ -34,6 +34,7 @@ from ..model.steps import (
     Step,
     Wait,
     annotation,
+    escape_key,
     put,
     test,
 )
@@ -43,10 +44,10 @@ from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, parse_routes
 from .request import TrafficRequest
 
 #: The wait after a change of the rules.
-GATEWAYS_CURRENT = Wait("each Gateway has observed the route", is_condition=True,
-                        is_ended_by_server=True)
+WAIT_FOR_GATEWAYS = Wait("each Gateway has observed the route", is_condition=True,
+                         is_ended_by_server=True)
 #: The wait before the first requests to a Service.
-SERVICES_KNOWN = Wait("each Gateway knows the Services", is_condition=True)
+WAIT_FOR_SERVICES = Wait("each Gateway knows the Services", is_condition=True)
 #: The wait after the last requests to a Service.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
@@ -176,18 +177,18 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
     if _gives_first_requests(route, change):
         # | splitting | first requests are due, and a Gateway has not observed the rules | wait |
         if not route.is_current:
-            return GATEWAYS_CURRENT
+            return WAIT_FOR_GATEWAYS
         # | splitting | first requests are due, and a Gateway refuses the rules | error |
         _refuse_rejected_route(request, route)
         # | splitting | first requests are due, and a Gateway may not know the Service | wait 5 s |
         if not observed.is_drained:
-            return SERVICES_KNOWN
+            return WAIT_FOR_SERVICES
     # | splitting | the rules or the record differ from the request | write both in one patch |
     if change.requested_rules != list(route.rules) or new_record != record:
         return update_rules(route, new_record, change.requested_rules, names)
     # | splitting | a Gateway has not observed the rules | wait |
     if not route.is_current:
-        return GATEWAYS_CURRENT
+        return WAIT_FOR_GATEWAYS
     # | splitting | a Gateway refuses the rules | error |
     _refuse_rejected_route(request, route)
     # | splitting | the rules are as requested, and no Gateway refuses them | done |
@@ -272,7 +273,7 @@ def _refuse_foreign_services(observed: Observed, creations: t.Iterable[Create]) 
 def label(versions: Versions) -> Step:
     """Return the step that labels the first unlabeled pod."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
-    escaped_key = annotation(versions.key).rpartition("/")[2]
+    escaped_key = escape_key(versions.key)
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{escaped_key}", None),
                              put(f"{path}/{escaped_key}", versions.old)), "Pod")
     return Step(Action.ANNOTATE, pod.name, write, after=f"{versions.key}={versions.old}")
@@ -315,7 +316,7 @@ def _restore_rules(observed: Observed) -> Decision:
         return update_rules(route, record, rules_with_weight_0, names)
     # | any | the rules name a split, and a Gateway has not observed them | wait |
     if not route.is_current:
-        return GATEWAYS_CURRENT
+        return WAIT_FOR_GATEWAYS
     # | any | the rules name a split, and requests in progress may use older rules | wait 5 s |
     if not observed.is_drained:
         return DRAIN
@@ -341,13 +342,13 @@ def _remove_split(observed: Observed) -> Decision | None:
                     before=f"split of {record.service}")
     # | none, splitting | a Service of a split exists | write the record as restoring |
     if record is None or not record.is_restoring:
-        last_record = record or Record(min(observed.originals.values()), route.resource_version)
+        record_to_mark = record or Record(min(observed.originals.values()), route.resource_version)
         return Step(Action.ANNOTATE, route.name,
-                    patch_route(route, dataclasses.replace(last_record, is_restoring=True)),
+                    patch_route(route, dataclasses.replace(record_to_mark, is_restoring=True)),
                     after="restoring")
     # | restoring | a Gateway has not observed the rules | wait |
     if not route.is_current:
-        return GATEWAYS_CURRENT
+        return WAIT_FOR_GATEWAYS
     # | restoring | requests in progress may use older rules | wait 5 s |
     if not observed.is_drained:
         return DRAIN

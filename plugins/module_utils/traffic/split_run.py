@@ -26,7 +26,7 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules, switch
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import Observed, Route, Versions, find_versions
-from .planner import DRAIN, SERVICES_KNOWN, is_skipped, plan
+from .planner import DRAIN, WAIT_FOR_SERVICES, is_skipped, plan
 from .reader import NoReader, Reader
 from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
@@ -34,7 +34,7 @@ from .request import TrafficRequest
 
 #: Seconds between two observations.
 POLL_INTERVAL = 0.5
-#: Duration of the waits SERVICES_KNOWN and DRAIN.
+#: Duration of the waits WAIT_FOR_SERVICES and DRAIN.
 DRAIN_SECONDS = 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
@@ -317,7 +317,7 @@ class SplitRun:
             self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
         waited_seconds = now - self._wait_start
-        ends_by_time = wait in (DRAIN, SERVICES_KNOWN)
+        ends_by_time = wait in (DRAIN, WAIT_FOR_SERVICES)
         if ends_by_time and waited_seconds >= (DRAIN_SECONDS if observed.route.parents else 0):
             self.is_drained = True
             return

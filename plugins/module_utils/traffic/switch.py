@@ -41,8 +41,8 @@ from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
 #: The wait after a write of the selector.
-ENDPOINTS_CURRENT = Wait("the EndpointSlices have the pods that the Service selects",
-                         is_condition=True)
+WAIT_FOR_ENDPOINTS = Wait("the EndpointSlices have the pods that the Service selects",
+                          is_condition=True)
 
 
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
@@ -239,10 +239,10 @@ def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
 
 
 def _wait_for_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
-    """Return the decision if the EndpointSlices are up to date, or else ENDPOINTS_CURRENT."""
+    """Return the decision if the EndpointSlices are up to date, or else WAIT_FOR_ENDPOINTS."""
     selector = service.selector
     unselected_uids = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                        if not selector.items() <= labels_of(pod).items()}
     is_current = (_ready_uids(observed, selector) <= observed.endpoint_uids
                   and observed.endpoint_uids.isdisjoint(unselected_uids))
-    return decision if is_current else ENDPOINTS_CURRENT
+    return decision if is_current else WAIT_FOR_ENDPOINTS

@@ -600,7 +600,7 @@ def test_rejected_background_event_stops_the_next_event(gateway, api, monkeypatc
 
     assert gateway.record({"message": "one"})
     may_respond.set()
-    concurrent.futures.wait([gateway._event_in_progress])
+    concurrent.futures.wait([gateway._event_future])
     assert not gateway.record({"message": "two"})
 
 
@@ -611,5 +611,5 @@ def test_close_waits_for_background_requests(gateway, api, monkeypatch):
     gateway.record({"message": "the last one"})
     gateway.close()
 
-    future = gateway._event_in_progress
+    future = gateway._event_future
     assert future.done() and future.result()

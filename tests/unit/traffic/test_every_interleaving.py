@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
     DRAIN,
-    SERVICES_KNOWN,
+    WAIT_FOR_SERVICES,
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
@@ -83,7 +83,7 @@ class Task:
                 self, pending=decision.write,
                 is_drained=self.is_drained and decision.action is not Action.UPDATE)
         return dataclasses.replace(
-            self, is_drained=self.is_drained or decision in (DRAIN, SERVICES_KNOWN))
+            self, is_drained=self.is_drained or decision in (DRAIN, WAIT_FOR_SERVICES))
 
     def key(self):
         return (id(self.request), self.kills_left, repr(self.pending), self.is_drained,

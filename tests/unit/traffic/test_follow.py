@@ -45,7 +45,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow im
     share_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
-    GATEWAYS_CURRENT,
+    WAIT_FOR_GATEWAYS,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
@@ -118,7 +118,7 @@ def test_rollback_sets_weight_0_and_removes_the_matches(request_):
     assert decision.action is Action.UPDATE and world.write(decision.write)
     (route_rule,) = world.rules
     assert [item["weight"] for item in route_rule["backendRefs"]] == [0, 100, 0]
-    assert plan_for(world, Goal.OLD_ONLY) == GATEWAYS_CURRENT
+    assert plan_for(world, Goal.OLD_ONLY) == WAIT_FOR_GATEWAYS
     world.observe_route()
     assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     run(world, RESTORE)

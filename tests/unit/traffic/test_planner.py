@@ -47,7 +47,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed 
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
     DRAIN,
-    SERVICES_KNOWN,
+    WAIT_FOR_SERVICES,
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
@@ -71,7 +71,7 @@ def run_and_record(world, request):
     while not isinstance(decision := plan_for(world, request, is_drained=is_drained), Done):
         if isinstance(decision, Wait):
             steps.append(decision.until)
-            is_drained = is_drained or decision in (DRAIN, SERVICES_KNOWN)
+            is_drained = is_drained or decision in (DRAIN, WAIT_FOR_SERVICES)
             world.settle()
         else:
             steps.append((str(decision.action), decision.write.kind))
@@ -93,7 +93,7 @@ def test_steps_of_a_split_and_of_its_restoration():
         ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"),
         ("create", "Service"), ("create", "Service"),
         f"the Service {old} of the old pods has a ready endpoint",
-        ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route", WAIT_FOR_SERVICES.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert world.services[new]["spec"] == {
         "type": "ClusterIP", "selector": {"app": "foo", KEY: "bbb"},
@@ -122,7 +122,7 @@ def test_steps_of_a_hold_and_of_the_next_share():
     assert steps == [
         ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"), ("create", "Service"),
         f"the Service {old} of the old pods has a ready endpoint",
-        ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route", WAIT_FOR_SERVICES.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert weights(world) == {"foo": 0, old: 100}
     assert plan_for(world, ZERO_SHARE) == Done(
@@ -134,13 +134,13 @@ def test_steps_of_a_hold_and_of_the_next_share():
     assert run_and_record(world, SPLIT) == [
         ("create", "Service"),
         f"the Service {split_service_names(world)[1]} of the new pods has a ready endpoint",
-        ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route", WAIT_FOR_SERVICES.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert run_and_record(world, ZERO_SHARE) == [
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert list(weights(world).values()) == [0, 100, 0]
     assert (run_and_record(world, SPLIT)[0]
-            == SERVICES_KNOWN.until), "the Gateways must know the Service first"
+            == WAIT_FOR_SERVICES.until), "the Gateways must know the Service first"
     run(world, RESTORE)
     assert world.rules == [rule(backend("foo", 3))] and split_service_names(world) == []
 

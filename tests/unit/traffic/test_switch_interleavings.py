@@ -40,7 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.switch import (
-    ENDPOINTS_CURRENT,
+    WAIT_FOR_ENDPOINTS,
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.warnings import warnings
@@ -194,9 +194,9 @@ def test_task_waits_for_the_endpoints_before_its_end():
     world = World()
     for _write in range(2):
         world = world.write(plan(SWITCH, world.observed(SWITCH)).write)
-    assert plan(SWITCH, world.observed(SWITCH)) == ENDPOINTS_CURRENT
+    assert plan(SWITCH, world.observed(SWITCH)) == WAIT_FOR_ENDPOINTS
     world.endpoints = frozenset()
-    assert plan(SWITCH, world.observed(SWITCH)) == ENDPOINTS_CURRENT
+    assert plan(SWITCH, world.observed(SWITCH)) == WAIT_FOR_ENDPOINTS
     assert isinstance(plan(SWITCH, world.moves()[0].observed(SWITCH)), Done)
     assert isinstance(plan(HOLD, World(("new",)).write(
         plan(HOLD, World(("new",)).observed(HOLD)).write).observed(HOLD)), Wait)

@@ -55,10 +55,10 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     @property
     def _strategy_numbers(self) -> Json:
-        return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
+        return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._unrestricted_numbers
 
     @property
-    def _requested_numbers(self) -> Json:
+    def _unrestricted_numbers(self) -> Json:
         if self.request.overrides_strategy:
             return {"maxSurge": self.request.max_surge.for_api,
                     "maxUnavailable": self.request.max_unavailable.for_api}
@@ -67,7 +67,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
     @property
     def is_surge_blocked(self) -> bool:
         """Whether a rollback cannot surge, because both templates use the same host port."""
-        if not (self.request.rolls_back_update and has_surge(self._requested_numbers)):
+        if not (self.request.rolls_back_update and has_surge(self._unrestricted_numbers)):
             return False
         present_template, previous_revision = self.primary.template, self.observed.previous_revision
         previous = previous_revision.template if previous_revision else present_template

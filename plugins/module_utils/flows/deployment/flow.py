@@ -48,16 +48,19 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         old, new = _sides(observed, primary)
         growing = current_set if observed.replica_sets else primary
         sets_with_pods = [replica_set for replica_set in observed.replica_sets
-                          if replica_set.current]
+                          if replica_set.current > 0]
         holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not current_set)
+        # During a rollback, the pods of the other ReplicaSets are the new pods.
+        has_current_set_new_pods = direction != "back"
         return RolloutStatus(
             primary, old=old, new=new, growing=growing,
             shrinking=tuple(replica_set for replica_set in sets_with_pods
                             if replica_set is not growing),
-            holders=tuple(Holder(replica_set,
-                                 {} if (replica_set is current_set) is (direction != "back")
-                                 else None)
-                          for replica_set in holders),
+            # {}: all pods of the ReplicaSet are new. None: all pods are old.
+            holders=tuple(
+                Holder(replica_set,
+                       {} if (replica_set is current_set) == has_current_set_new_pods else None)
+                for replica_set in holders),
             outdated_set=observed.outdated_set,
             progress=(primary.available + (current_set.available if current_set else 0)
                       - observed.old_pod_count))
@@ -88,8 +91,8 @@ def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Sid
     other_replica_sets = observed.other_replica_sets
     if record is None:
         return Side.of(primary), None
-    newest_other_set: Controller = other_replica_sets[-1] if other_replica_sets else primary
-    other_pods = Side(newest_other_set.name, newest_other_set.uid,
+    owner_of_other_pods: Controller = other_replica_sets[-1] if other_replica_sets else primary
+    other_pods = Side(owner_of_other_pods.name, owner_of_other_pods.uid,
                       sum(replica_set.replicas for replica_set in other_replica_sets),
                       sum(replica_set.available for replica_set in other_replica_sets),
                       observed.images_before)

@@ -52,8 +52,9 @@ options:
     type: list
     elements: str
   namespace:
-    description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
-      context, or the pod's namespace if the task runs in a pod, or else V(default).
+    description: Namespace of the controllers. By default, as with C(kubectl), the task uses the
+      namespace of the context. In a pod without a kubeconfig, the default is the namespace of the
+      pod. Without a namespace in the context, the default is V(default).
     type: str
   kind:
     description:

@@ -73,8 +73,9 @@ options:
     type: list
     elements: str
   namespace:
-    description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
-      context, or the pod's namespace if the task runs in a pod, or else V(default).
+    description: Namespace of the controllers. By default, as with C(kubectl), the task uses the
+      namespace of the context. In a pod without a kubeconfig, the default is the namespace of the
+      pod. Without a namespace in the context, the default is V(default).
     type: str
   kind:
     description:
@@ -93,7 +94,7 @@ options:
     elements: str
   api_version:
     description: API version of O(kind), accepted so that the same options work with
-      C(kubernetes.core.k8s). Any other version is an error.
+      C(kubernetes.core.k8s). A version that O(kind) does not have is an error.
     type: str
   state:
     description:
@@ -532,8 +533,8 @@ rollout:
       type: str
       choices: [forward, back]
     controller:
-      description: The controller, or for a Deployment, its old pods. V(null) if the controller was
-        deleted.
+      description: The controller. During an update of a Deployment, a StatefulSet or a DaemonSet,
+        the numbers and the images are those of the old pods. V(null) if the controller was deleted.
       type: dict
       contains: &numbers
         name:

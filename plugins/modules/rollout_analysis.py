@@ -43,8 +43,9 @@ options:
     type: str
     required: true
   namespace:
-    description: Namespace of the controller. By default, as with C(kubectl), the namespace of the
-      context, or the pod's namespace if the task runs in a pod, or else V(default).
+    description: Namespace of the controller. By default, as with C(kubectl), the task uses the
+      namespace of the context. In a pod without a kubeconfig, the default is the namespace of the
+      pod. Without a namespace in the context, the default is V(default).
     type: str
   kind:
     description: Kind of the controller. By default, V(ReplicationController). If no

@@ -165,7 +165,7 @@ def test_requested_nodes_are_updated_first(namespace, nodes):
     revoke = allow_listing_nodes(namespace)
     try:
         with pytest.raises(RolloutError,
-                           match="none of its pods is on a node that matches nodes="):
+                           match="no pod of the DaemonSet is on a node that matches nodes="):
             update(namespace, pause_at="2", nodes="type=fake")
         with pytest.raises(RolloutError, match="cannot be listed"):
             update(namespace, pause_at="2", nodes="((")

@@ -103,7 +103,7 @@ def test_blue_green_update_of_each_kind(namespace, kind):
     assert ((split_result["route"], split_result["services"], split_result["weight"])
             == (None, ["foo"], "0%"))
     paused_result = namespace.roll(kind=kind, **KEEP_OLD)
-    assert paused_result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
+    assert paused_result["msg"].endswith("; 0% of the requests of Service/foo go to the new pods")
     assert service.endpoint_images() == ["myimage:v1"] * 2
     assert json.loads(service.record()) == {"app": "foo"}
 

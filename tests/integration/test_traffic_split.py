@@ -237,7 +237,7 @@ def test_split_with_weight_0_before_an_update_of_each_kind(namespace, kind):
     (name,), ((only_backend,),) = edge.services(), edge.weights()
     assert only_backend[1] == 100 and ready_endpoint_count(edge, name) == 3
     paused_result = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
-    assert paused_result["msg"].endswith("0% of the requests of HTTPRoute/edge go to its new pods")
+    assert paused_result["msg"].endswith("0% of the requests of HTTPRoute/edge go to the new pods")
     assert edge.weights() == [[only_backend]] and ready_endpoint_count(edge, name) == 2
     assert not edge.split(weight="0%")["changed"]
 
@@ -310,7 +310,7 @@ def test_share_of_a_mirror_is_refused_if_the_api_server_does_not_store_it(namesp
         eventually(lambda: edge.run(check_mode=True, mirror="10%")["failed"], "the older schema")
         refused_result = edge.run(mirror="10%")
         assert refused_result["failure"]["what"] == (
-            "the cluster cannot mirror 10% of the requests, but only all")
+            "the cluster can mirror all requests, but not 10% of the requests")
         assert is_without_split(edge)
         edge.split(mirror="100%")
         edge.restore()

@@ -87,7 +87,7 @@ def test_split_follows_an_update_also_in_check_mode(namespace):
     assert edge.get() == before and not plan["failed"], plan["msg"]
     paused_result = update(edge, **RESUME, pause_at="1")
     assert paused_result["msg"].endswith(
-        "; 1% of the requests of HTTPRoute/edge go to its new pods")
+        "; 1% of the requests of HTTPRoute/edge go to the new pods")
     result = update(edge, **RESUME)
     assert not result["failed"] and is_without_split(edge), result["msg"]
     kinds = ("HTTPRoute", "Service")

@@ -82,7 +82,7 @@ class Logs:
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
         """Return the readable logs of a pod, or [] if the pod was deleted."""
-        # A list with a field selector requires only the permission to list pods.
+        # A list with a field selector, unlike a get, requires only the permission to list pods.
         query = {"fieldSelector": f"metadata.name={pod}"}
         try:
             items: list[Json] = self._http.page(self._path, query).get("items") or []
@@ -109,8 +109,9 @@ class Logs:
                 raise _TransientError(_unreadable_log_text(log, error.what)) from None
             except Unreachable as error:
                 why = str(error)
+                # A retry after a timeout is useless, and a task that has to stop does not retry.
                 if time.monotonic() - start > REQUEST_TIMEOUT / 2 or self._reason_to_stop():
-                    break  # after a timeout, a retry is useless
+                    break
                 time.sleep(pause)
                 continue
             if status == 200:
@@ -122,7 +123,7 @@ class Logs:
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            # A body that is not a Status may be part of the log, which may contain secrets.
+            # A body that is not a Status is not shown: it may be part of the log, with secrets.
             why = refused.reason if refused.status_object else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
@@ -138,7 +139,7 @@ class Logs:
         """Return each log with the number of its matching lines."""
         texts = [text for log_lines in parsed_logs for text in log_lines.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
-        # The alarm comes later than the timeout below.
+        # The alarm is later than the timeout below, and matters only if the task was killed.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
             # In a new session, the process does not receive Ctrl-C.

@@ -38,9 +38,9 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def __init__(self, connection: Connection, namespace: str,
                  kinds: tuple[Kind, ...] = (Kind.REPLICATION_CONTROLLER,),
                  watches_pods: bool = True) -> None:
-        """Initialize the gateway, without a request.
+        """Initialize the gateway. Sends no HTTP request.
 
-        kinds: the kinds to watch. The first one is the kind of the task.
+        kinds: the kinds to watch. The first kind is the kind of the task.
         watches_pods: if False, list pods and Events periodically.
         """
         super().__init__(Http(connection), namespace, watches_pods)
@@ -134,7 +134,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         except OutcomeUnknown:
             item_before = controllers.items().get(write.name)
             return _has_taken_effect(write, item_before, controllers.look_up(write.name))
-        # If finalizers delay a deletion, the response is the object.
+        # The response to a deletion is a Status or, if finalizers delay the deletion, the object.
         if isinstance(write, Delete) and response.get("kind") == "Status":
             controllers.delete(write.name, write.preconditions["uid"])
         else:
@@ -178,7 +178,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         if isinstance(write, Patch):
             return self.http.send("PATCH", path, list(write.operations), JSON_PATCH,
                                   is_write=not is_dry)
-        # The write is a Delete, since hand_over() sends each Handover.
+        # Only a Delete remains: hand_over(), not this method, sends a Handover.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": t.cast(Delete, write).preconditions}
         return self.http.send("DELETE", path, options)
@@ -227,7 +227,10 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _is_applied(item: t.Any, operation: Json) -> bool:
-    """Return whether the item has the result of an operation, possibly with added defaults."""
+    """Return whether an operation has been applied to the item.
+
+    The API server may have added defaults to the value of the operation.
+    """
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

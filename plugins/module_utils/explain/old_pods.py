@@ -31,17 +31,17 @@ PREVIOUS_TEMPLATE_KEPT = "held-pod"
 THIRD_TEMPLATE = "stuck-pod"
 
 KINDS = (PREVIOUS_TEMPLATE, THIRD_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
-#: Pods with the template that a rollback restores. A rollback would not replace these pods either.
+#: Pods with the template that a rollback restores: a rollback would not replace these unready pods.
 ROLLBACK_BLOCKING_KINDS = (PREVIOUS_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
 
 _DELETE_ADVICE = (
-    "delete {pods}: the cluster replaces an old pod only once it is ready "
-    "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), and "
-    "creates the next pod of that name from the new template\n"
+    "delete {pods}: the cluster does not replace an old pod that is not ready "
+    "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), but "
+    "creates a deleted pod again, from the new template\n"
     "{kubectl} delete pod {pods}")
 _PAUSE_ADVICE = (
-    "leave pause_at out: it keeps {pods} at the template from before the update, so that "
-    "deleting them does not help")
+    "leave pause_at out: pause_at keeps {pods} at the template from before the update, so "
+    "deleting {pods} does not help")
 _SUGGESTIONS = {PREVIOUS_TEMPLATE: _DELETE_ADVICE, THIRD_TEMPLATE: _DELETE_ADVICE,
                 PREVIOUS_TEMPLATE_KEPT: _PAUSE_ADVICE}
 

@@ -154,9 +154,10 @@ def past_failures(request: Request, initial_pods: InitialPods,
 def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     events: t.Iterable[Json], initial_counts: t.Mapping[str, int],
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
-    """Return a cause if mean and maximum of the warnings per pod are higher for new pods, else [].
+    """Return a cause if the new pods have more warnings than the old pods, or else [].
 
-    initial_counts: from event_counts().
+    New pods have more warnings if both the mean and the maximum per pod are higher.
+    initial_counts: the result of event_counts() at the start of the soak.
     """
     counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
@@ -192,7 +193,7 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
     """Return the causes if a pod was evicted, rejected or lost with its node."""
-    # For a pod with a deletionTimestamp, pod_causes() ignores the containers.
+    # For a pod with a deletionTimestamp, diagnosis.pod_causes() ignores the containers.
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())

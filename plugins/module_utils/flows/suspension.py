@@ -71,8 +71,10 @@ def is_excluded_by_update(tool: Tool, controller: Controller) -> bool:
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a step for Flux that must come first. Raises RolloutError.
 
-    A planned patch also changes the annotations. A separate step sets them if the update began
-    without suspend_gitops, and removes them if another client has restored them after the update.
+    If the planned step patches the primary or the successor, this patch also sets or removes the
+    annotations. Otherwise, a separate step sets the annotations (if the update began without
+    suspend_gitops) or removes the annotations (if another client has restored the annotations after
+    the update).
     """
     decision, primary = plan(), observed.primary
     if request.migrates:

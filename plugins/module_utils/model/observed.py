@@ -58,7 +58,7 @@ class Controller:
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
-        """Parse an object. Pass the kind for an item of a list, which has no kind."""
+        """Parse an object. Items of a list have no kind, so pass the kind of an item."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
         owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
         failures = [condition for condition in status.get("conditions") or []
@@ -269,7 +269,7 @@ class Terminating:
     """The terminating pods for which pod_replacement_policy=TerminationComplete waits."""
 
     count: int = 0
-    #: Such as "1 terminating pod is gone: web-0", or "".
+    #: The condition of the wait, such as "1 terminating pod is gone: web-0"; "" without a wait.
     condition: str = ""
     #: The end of the last grace period, in RFC 3339.
     grace_period_end: str = ""
@@ -317,7 +317,8 @@ class Observed:
     budgets: tuple[Json, ...] = ()
     #: spec.replicas of the primary before the update, or None if this task has not observed it.
     size: int | None = None
-    #: Whether a dry run turns the desired template into the current one (by admission).
+    #: Whether a dry run has shown that admission turns the desired template into the current
+    #: template.
     is_confirmed: bool = False
     #: The newest revision is first.
     history: tuple[Revision, ...] = ()

@@ -73,7 +73,7 @@ def replace_ambiguous_lists(patch: t.Any) -> t.Any:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels with string values of a template or an object."""
+    """Return the labels of a template or an object, except labels whose value is not a string."""
     return {key: value for key, value in mapping(template, "metadata", "labels").items()
             if isinstance(value, str)}
 
@@ -86,7 +86,7 @@ def images_of(template: Json) -> dict[str, str]:
 
 
 def is_image(text: str) -> bool:
-    """Return whether the text can be an image name, which the API server does not check."""
+    """Return whether the text can be an image name. The API server does not check image names."""
     return bool(_IMAGE.fullmatch(text))
 
 
@@ -120,8 +120,8 @@ def repository(image: str) -> str:
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
     """Return the pod template with the image in a container.
 
-    container: "" selects the one with an image of the same repository, or the only one. Raises
-    RolloutError.
+    container: "" selects the only container with an image of the same repository. If no container
+    has an image of this repository, "" selects the only container. Raises RolloutError.
     """
     spec = template["spec"]
     name = container or _container_for(image, template, controller)

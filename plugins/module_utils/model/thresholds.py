@@ -92,7 +92,7 @@ def min_shrunk_size(*, desired: int, unavailable: int, shrinking: int,
                     growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    shrinking: spec.replicas of the shrinking controller. Unready pods count, as they are deleted
+    shrinking: spec.replicas of the shrinking controller, including unready pods, which are deleted
     first. Source: reconcileOldReplicaSets.
 
     >>> min_shrunk_size(desired=10, unavailable=2, shrinking=10, growing_available=0)

@@ -39,13 +39,13 @@ class Turn:
     #: The file of a check or hook as typed by the user, the name of the module, "approval", or "".
     file: str = ""
     path: str = ""
-    #: Empty for all controllers of the request.
+    #: The controllers of the turn; [] means all controllers of the request.
     names: list[str] = dataclasses.field(default_factory=list)
     options: Json = dataclasses.field(default_factory=dict)
     #: {"name": the controller, "analysis": the index in Request.analyses}
     analyses: list[Json] = dataclasses.field(default_factory=list)
     lines: list[str] = dataclasses.field(default_factory=list)
-    #: Of an approval, in seconds since 1970.
+    #: When the wait for approval ends, in seconds since 1970; 0 in other turns.
     deadline: float = 0.0
     #: Such as 1%; "" without a split.
     traffic: str = ""
@@ -60,7 +60,7 @@ class Event:
     began: str
     #: In RFC 3339.
     ended: str
-    #: The result of the module or of the wait for approval, or {}.
+    #: The result of a module or of the wait for approval; {} in other turns.
     result: Json = dataclasses.field(default_factory=dict)
     #: With the keys of ending.task_failure(); {} after a success.
     failure: Json = dataclasses.field(default_factory=dict)
@@ -89,7 +89,7 @@ class History:
         return cls([Event.from_json(event) for event in json.loads(text(state, "events") or "[]")])
 
     def as_text(self) -> str:
-        """Return the events as JSON text: Ansible would check each element of a list."""
+        """Return the events as one JSON text, because Ansible would check each item of a list."""
         return json.dumps([event.as_json() for event in self.events])
 
     def with_purpose(self, *purposes: str) -> list[Event]:
@@ -135,11 +135,11 @@ class History:
 
     @property
     def traffic(self) -> str:
-        """Return the share of the requests for the new pods; "" if not set by this run."""
+        """Return the share of the requests that this run sends to the new pods: 1%, or ""."""
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.names_in_progress:
             return ""
-        # A task with before_update does not always set a share.
+        # A task with before_update may set no share: its result then has the weight None.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 
@@ -170,7 +170,8 @@ class History:
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
         """Return the stages for the report.
 
-        The wait for approval has its own entry, and so has the final update if no stage is 100%.
+        A wait for approval has an entry of its own. The final update also has an entry, unless a
+        stage is 100%.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATE_PURPOSES):
@@ -181,7 +182,8 @@ class History:
                              or not any(stage.is_complete for stage in pauses)))):
                 stages.append({"stage": turn.stage, "traffic": turn.traffic,
                                "started": event.began, "checks": [], "outcome": "passed"})
-            elif turn.purpose == "update":  # from the stage 100% to the end of the update
+            elif turn.purpose == "update":
+                # The update continues after the stage 100%, and gets no entry of its own.
                 belongs_to_stage = False
             if not (stages and belongs_to_stage):
                 continue

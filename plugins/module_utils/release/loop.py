@@ -18,7 +18,7 @@ from .request import Request
 from .summary import Summary
 from .table import list_pods, next_turn
 
-#: The task file of the last turn, by Turn.do. All other turns have turn.yml.
+#: The task file of the final turn, by Turn.do. All other turns have turn.yml.
 FINAL_TURN_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: In seconds.
 APPROVAL_POLL_INTERVAL = 5
@@ -30,9 +30,11 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
            caller: Json) -> Json:
     """Record the turn that has just ended, and decide the next turn.
 
-    Returns {"state": the next state, "facts": variables for the task files of the user}. state: {}
-    before the first turn. failure: from ending.task_failure(), or {}. now: in RFC 3339. caller:
-    {"user": ..., "host": ...}.
+    Returns {"state": the next state, "facts": variables for the task files of the user}.
+
+    state: the last returned state; {} before the first turn.
+    failure: the result of ending.task_failure(); {} if the turn has not failed.
+    now: in RFC 3339. caller: {"user": ..., "host": ...}.
     """
     history = History.read(state)
     if state:
@@ -50,7 +52,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
 
 
 def check_approval(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return {"is_answered": whether the wait is over, "looks": the number of its checks}.
+    """Return {"is_answered": whether the wait is over, "looks": how often to look for an answer}.
 
     rollouts: the current rollouts, or None if unknown.
     """
@@ -58,7 +60,7 @@ def check_approval(request: Request, state: Json, rollouts: list[Json] | None, n
     deadline = Turn(**mapping(state, "turn")).deadline
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
-    # Add five, so that the deadline ends the wait, and not the number of checks.
+    # Add five: the deadline has to end the wait before the number of looks does.
     look_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
     return {"is_answered": approval.outcome != "waiting", "looks": look_count}
 
@@ -80,14 +82,14 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         if turn.purpose == "approval" and not failure:
             failure = _approval_failure(request, approval.outcome, deadline)
         elif turn.purpose == "look":
-            failure = {}  # the failed rollback is already reported
+            failure = {}  # ignored, because the failed rollback is already reported
     elif turn.do == "look":
         result = {"rollouts": objects(registered_result, "rollouts")}
     return Event(turn, began, now, result, failure)
 
 
 def _split_off_look(event: Event, request: Request) -> list[Event]:
-    """Return the event, or two if the task of a paused update has also listed the pods."""
+    """Return the event; also a look event if an update task has paused and listed the pods."""
     if event.turn.do != "update" or "rollouts" not in event.result:
         return [event]
     result = {key: value for key, value in event.result.items() if key != "rollouts"}
@@ -108,7 +110,7 @@ def _approval_failure(request: Request, outcome: str, deadline: float) -> Json:
 
 
 def _facts(release: Release, turn: Turn, release_began: str, caller: Json) -> Json:
-    """Return the facts for the task files of the user, such as "stage" for image_bump_stage."""
+    """Return the facts for the user's task files: "stage" becomes the variable image_bump_stage."""
     request, history = release.request, release.history
     last_event = history.last("update", "rollback", "approval")
     summary = Summary.of(last_event.result if last_event else {})

@@ -17,7 +17,7 @@ from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 
 SELECTIONS = ("name", "names", "label_selectors")
 IMAGES = ("image", "images", "container")
-#: Playbook variables by option, if Ansible would warn about a variable with the option's name.
+#: Option -> playbook variable, for each option whose own name Ansible would warn about.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
@@ -44,14 +44,14 @@ class Request:
     layer: str
     #: Such as {"name": "web"}.
     selection: Json
-    #: Of the module rolling_update, without the selection.
+    #: The options of the module rolling_update, without the selection.
     options: Json
-    #: By controller and container.
+    #: {controller: {container: image}}
     previous_images: dict[str, Json]
     stages: list[Stage]
     #: Options of the module rollout_analysis, for each analysis.
     analyses: list[Json]
-    #: The hooks before, after and failure, and the checks (verify).
+    #: The files of the hooks (before, after, failure) and of the checks (verify).
     before: list[File]
     verify: list[File]
     after: list[File]
@@ -80,7 +80,9 @@ class Request:
 
     @classmethod
     def of(cls, variables: Json) -> Request:
-        """Build a request from the lookup release_request. Invalid values add messages to `errors`.
+        """Build a request from the result of the lookup release_request.
+
+        Invalid values add messages to `errors`.
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
@@ -139,8 +141,8 @@ class Request:
     def pauses(self) -> list[Stage]:
         """Return the stages at which the update pauses.
 
-        With keep_old_for, the last stage occurs twice. The second one keeps the old pods for that
-        time.
+        With keep_old_for, the last stage occurs twice. The second pause keeps the old pods for
+        keep_old_for.
         """
         if self.check_mode:
             return []
@@ -152,7 +154,7 @@ class Request:
 
     @property
     def completes_update(self) -> bool:
-        """Return whether the run completes the update without an approval."""
+        """Return whether the run itself completes the update, without an approval by a person."""
         return self.check_mode or self.stages[-1].is_complete
 
     @property
@@ -189,12 +191,12 @@ class Request:
         return groups or ([([], {})] if self.images else [])
 
     def variable(self, option: str) -> str:
-        """Return the user's variable for an option."""
+        """Return the name of the user's variable for an option."""
         return variable(self.role, self.layer, option)
 
 
 def variable(role: str, layer: str, option: str) -> str:
-    """Return the variable of a layer for an option of a role.
+    """Return the name of the variable that sets an option of a role in a layer.
 
     >>> variable("rollback", "role", "name"), variable("rollback", "playbook", "name")
     ('rollback_name', 'controller')
@@ -228,9 +230,11 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
     option = option_name("keep_old_for")
     errors = _errors_of_value(parse_duration, option, keep_for)
     if not _keeps_old(options):
-        errors.append(f"{option} keeps the old pods of all stages: set {option_name('keep_old')}")
+        errors.append(f"{option} needs the old pods of all stages: set {option_name('keep_old')}, "
+                      "too")
     if not stages[-1].is_complete:
-        errors.append(f"{option} ends with the update: let {option_name('stages')} end with 100%")
+        errors.append(f"{option} needs an update that this run completes: let "
+                      f"{option_name('stages')} end with 100%")
     return errors
 
 

@@ -9,10 +9,10 @@ too.
 
 | last result of a controller | action of the role |
 |---|---|
-| not failed, and the update is in progress | roll it back |
-| failed without a change, and the update of an earlier stage may be in progress | roll it back |
+| not failed, and the update is in progress | roll the controller back |
+| failed without a change, and the earlier update may be in progress | roll the controller back |
 | failed without a change, and an update to other images is in progress | none: another update |
-| failed after a change, and not rolled back (`on_failure`) | report it, with the next command |
+| failed after a change, and not rolled back by the module | report it, with the next command |
 | failed after a change, and rolled back by the module | none |
 | complete, and changed by this run | report it, with the command that rolls it back |
 | complete, and not changed by this run | none |
@@ -105,7 +105,7 @@ class RollbackScope:
 
 
 def is_same_update(earlier_rollout: Json, current_rollout: Json) -> bool:
-    """Return whether the update in progress, if any, is that of this run."""
+    """Return False if an update to other images is in progress, or else True."""
     return (text(current_rollout, "direction") != "forward"
             or desired_images(current_rollout) == desired_images(earlier_rollout))
 

@@ -69,7 +69,8 @@ def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[J
     earlier_results: the results of earlier analyses in this turn.
     """
     name = text(pair, "name")
-    # Without old pods, an analysis passes only after a comparison with old pods in this run.
+    # If no old pods are left, an analysis passes only if this run has compared new pods with old
+    # pods before.
     was_compared = (name in release.history.names_compared_with_old_pods
                     or any(result.get("old_pods") for result in earlier_results
                            if text(result, "name") == name))

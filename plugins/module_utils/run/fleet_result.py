@@ -48,7 +48,8 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
     names, failures = list(failure_by_name), list(failure_by_name.values())
     reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
                for failure in failures]
-    has_one_reason = len(set(reasons)) == 1  # then the names in the summary suffice
+    # With one reason, `why` needs no names: the first line of the error has the names.
+    has_one_reason = len(set(reasons)) == 1
     why_lines = failures[0]["why"].splitlines()
     reason = reasons[0] if len(why_lines) < 2 else "\n".join([failures[0]["what"], *why_lines])
     error = RolloutError(f"{len(failure_by_name)} of {len(results)} controllers failed "
@@ -56,6 +57,7 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                          why=reason if has_one_reason
                          else join_first(_join_messages(zip(names, reasons)), "\n"),
                          next_command=next_command)
+    # error.progress: fields for the result of the failed task.
     error.status, error.progress = ", ".join(count_clauses), joint_fields
     raise error
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
+"""The soak: at a pause and at the end of an update, the new pods have to stay healthy for a time.
 
 A later task continues an interrupted soak. The time counts from the start of the soak (stored in an
 annotation) or from the last incident (shown by the status of the pods), whichever is later.
@@ -48,7 +48,7 @@ class Soaking:
         self._reset()
 
     def _reset(self) -> None:
-        #: Of the new pods; "" before the soak.
+        #: The hash of the template of the new pods; "" before the soak.
         self._template_hash = ""
         self._has_passed = False
         self._primary_uid = ""
@@ -171,7 +171,7 @@ class Soaking:
             self._report(view)
             return WatchPods(decision.is_paused)
         if not self._has_passed:
-            # Without a watch, the last list of the pods may be old.
+            # If the gateway lists the pods only periodically, the latest list may be outdated.
             self._gateway.relist_pods()
             self._check_pods(view)
             if self._is_unfinished(view.request):
@@ -224,7 +224,7 @@ class _WatchTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._start = 0.0
-        #: From an interrupted task.
+        #: The seconds of the soak before this task.
         self.earlier_seconds = 0.0
         #: The maximum of `seconds` so far, and when it was reached.
         self.max_seconds, self._maximum_at = 0.0, clock.monotonic()

@@ -85,11 +85,11 @@ class Splits(t.Protocol):
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
     def describe(self, turn: Turn) -> str:
-        """Return a message suffix with the share of the requests for the new pods, or ""."""
+        """Return the end of a message, with the share of requests that new pods get; or ""."""
 
 
 class NoSplits:
-    """The splits of a controller without traffic splits."""
+    """The implementation of Splits for a controller without traffic splits: no method acts."""
 
     def check_permissions(self, turn: Turn) -> None:
         return

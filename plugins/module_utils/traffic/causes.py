@@ -117,7 +117,7 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # A kind that never surges, so that diagnosis.py leaves out the advice {or_delete_first}.
+    # The kind StatefulSet never surges, so diagnosis.py leaves out the advice {or_delete_first}.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.related.pods.items():
@@ -162,7 +162,7 @@ def _gateway(view: View, full_name: str) -> dict[str, str]:
 
 ROUTE_ROWS = (
     Row("`parentRefs` names no Gateway",
-        "the {route} names no Gateway, so that no requests use its rules",
+        "the {route} names no Gateway, so no requests use the rules",
         "{kubectl} edit {resource}", _no_gateway),
     Row("a Gateway does not exist", "there is no Gateway {gateway}, which the {route} names",
         "{cluster_kubectl} get gateways --all-namespaces", _missing_gateways),

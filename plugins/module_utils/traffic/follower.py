@@ -35,7 +35,8 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, parse_routes
 from .request import TrafficRequest, command_options
 
-#: Needed in addition to the permissions for the route or (all but the first) for the Service.
+#: Needed in addition to the permission for the route. For a route that is a Service, the first rule
+#: is not needed.
 _COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                          ("discovery.k8s.io", "endpointslices", ("list",)),
                                          ("", "pods", ("list",)))
@@ -89,8 +90,9 @@ class Follower:
                 self._run(goal, route, turn, tools)
             except RolloutError as error:
                 must_succeed = (goal in (Goal.RESTORED, Goal.SWITCHED)
-                               and not tools.is_after_failure)
-                # The selector of a Service may select only new pods, which a rollback deletes.
+                                and not tools.is_after_failure)
+                # If a Service selects only new pods, the rollback must not continue: a rollback
+                # deletes the new pods.
                 if tools.reason_to_stop_after_renewal() or must_succeed or route.kind == SERVICE:
                     raise
                 has_failed = True
@@ -118,7 +120,7 @@ class Follower:
                 observed = objects._replace(controller=turn.primary).observed(is_drained=True)
                 share = _share(_split_request(turn.request, route), observed)
                 if share:
-                    texts.append(f"; {share} of the requests of {route} go to its new pods")
+                    texts.append(f"; {share} of the requests of {route} go to the new pods")
         return "".join(texts)
 
     def _goal(self, turn: Turn) -> Goal:

@@ -91,7 +91,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Give the Services ready endpoints, and a route (if there is one) a current status."""
+        """Give each Service ready endpoints, and make the status of a route current."""
         if self._initial_objects.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return

@@ -9,10 +9,11 @@ the record before it creates the Services, and changes the rules only if the rec
 restoration marks the record as restoring before it deletes the Services.
 
 Comments `| record of the split | condition | step |` are rows of the tables in
-docs/how-to/traffic-split.md, which defines their words (a test compares both). The first row that
-applies decides. In the first cell, "restoring" means that a restoration has begun, and "splitting"
-any other record. "none" means that the record is missing or invalid or, in a split, for another
-Service. A wait without a duration ends with an error after `timeout`.
+docs/how-to/traffic-split.md (a test compares the comments with the tables). The page also defines
+the terms. The first row that applies decides. In the first cell, "restoring" is the record of a
+restoration that has begun, and "splitting" is any other record. "none" means that the record is
+missing or invalid. In a split, a record for another Service also counts as "none". A wait without a
+duration ends with an error after `timeout`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def end_of_skipped_task(request: TrafficRequest, observed: Observed) -> Done:
     """Return the end of a task that changes nothing, because is_skipped() is True."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
-    return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
+    return Done(f"{reason}, so the requests for {observed.route.name} stay as they are")
 
 
 # A split
@@ -85,7 +86,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     service = service_of_split(request, observed, versions)
     creations = creations_of(route, service, versions)
     record = route.record
-    # | any | the record is restoring, or Services of an earlier split remain | restore the route |
+    # | any | a restoration has begun, or Services of an earlier split remain | restore the route |
     has_earlier_split = ((record and record.is_restoring)
                          or observed.split_names - {creation.name for creation in creations})
     if has_earlier_split and (restoration := _remove_split(observed)):
@@ -142,7 +143,7 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
         rules.refuse_mirrors(unsplit_rules, service, namespace, where)
         if not observed.stores_mirror_share:
             raise RolloutError(
-                f"the cluster cannot mirror {request.mirror} of the requests, but only all",
+                f"the cluster can mirror all requests, but not {request.mirror} of the requests",
                 where=where, why="the API server does not store the fields percent and fraction "
                 "of the filter RequestMirror, which Gateway API has since v1.3",
                 next_command="update the CustomResourceDefinitions of Gateway API, or give "
@@ -180,7 +181,7 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
             return WAIT_FOR_GATEWAYS
         # | splitting | first requests are due, and a Gateway refuses the rules | error |
         _refuse_rejected_route(request, route)
-        # | splitting | first requests are due, and a Gateway may not know the Service | wait 5 s |
+        # | splitting | first requests are due, and Gateways might not know the Service | wait 5 s |
         if not observed.is_drained:
             return WAIT_FOR_SERVICES
     # | splitting | the rules or the record differ from the request | write both in one patch |
@@ -193,8 +194,8 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
     _refuse_rejected_route(request, route)
     # | splitting | the rules are as requested, and no Gateway refuses them | done |
     return Done(f"{request.share} of the requests for {change.service} go to the new pods of "
-                f"{request.name}{', and all that match' if request.match else ''}"
-                f"{f', and copies of {request.mirror}' if request.mirror else ''}")
+                f"{request.name}{', plus all requests that match' if request.match else ''}"
+                + (f", plus copies of {request.mirror} of the requests" if request.mirror else ""))
 
 
 def _rules_with_all_services(route: Route, change: RulesChange) -> list[Json]:
@@ -306,10 +307,10 @@ def _restore_rules(observed: Observed) -> Decision:
     names = {original, *observed.split_names}
     if rules.has_requests(route.rules, observed.split_names, route.namespace):
         # | record of the split | condition | step |
-        # | any | the rules send requests to a split, which alone has ready endpoints | wait |
+        # | any | requests go to a split, and only Services of a split have ready endpoints | wait |
         if original not in observed.ready and observed.ready & set(observed.split_names_in_rules):
             return Wait(f"the Service {original} has a ready endpoint", is_condition=True)
-        # | any | requests go to a split | send them to the Service, mark the record as restoring |
+        # | any | a split gets requests | send all to the Service and mark the record as restoring |
         rules_with_weight_0 = rules.without_split(
             route.rules, original, route.namespace, observed.split_names, route.record,
             retained=observed.services)

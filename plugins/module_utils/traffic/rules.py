@@ -24,14 +24,14 @@ from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 MAX_FILTERS = 16
 #: The type of a filter that mirrors requests.
 MIRROR = "RequestMirror"
-#: The fields that a mirror copies from the backend of its rule.
+#: The fields that the backend of a mirror takes over from the backend of the rule.
 _REFERENCE_FIELDS = ("group", "kind", "namespace", "port")
 
 Rules: t.TypeAlias = "t.Sequence[Json]"
 
 
 class Share(t.NamedTuple):
-    """A share of the requests for the new pods: Share(1, 100) is 1%."""
+    """A share of requests: Share(1, 100) is 1%."""
 
     new: int
     total: int
@@ -88,7 +88,7 @@ def refuse_unsplittable_rules(rules: Rules, service: str, namespace: str, where:
             continue
         if len(backends) > 1:
             raise RolloutError(
-                f"rule {position} sends requests to {len(backends)} backends, so that the share of "
+                f"rule {position} sends requests to {len(backends)} backends, so the share of "
                 f"{service} cannot be split", where=where,
                 next_command=f"give {service} a rule, or a route, of its own")
         if _weight(backends[0]) == 0:
@@ -101,16 +101,17 @@ def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> No
     for position, rule in enumerate(rules, 1):
         if (service in services_of([rule], namespace)
                 and service in mirror_targets([rule], namespace)):
-            raise RolloutError(f"rule {position} already mirrors requests to {service}, so that "
-                               "the new pods would get some of them twice", where=where,
-                               next_command="split without mirror, or remove that filter")
+            raise RolloutError(f"rule {position} already mirrors requests to {service}, so the "
+                               "new pods would get some requests twice", where=where,
+                               next_command="split without mirror, or remove the filter "
+                                            "RequestMirror from the rule")
 
 
 def split(rules: Rules, service: str, namespace: str, pair: ServicePair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules after a split of the requests for `service`.
 
-    match: conditions of the requests that an added rule sends to the new pods.
+    match: an added rule sends the requests that fulfil these conditions to the new pods.
     """
     result = []
     for rule in rules:
@@ -188,8 +189,10 @@ def refuse_exceeded_limits(rules: Rules, where: str) -> None:
             names = [text(condition, "name").lower() for condition in conditions]
             if len(names) != len(set(names)) or len(names) > MAX_CONDITIONS:
                 raise RolloutError(
-                    "a rule of the route already has a condition for a name in match",
-                    where=where, why=f"its conditions would be for {', '.join(sorted(names))}",
+                    "a rule of the route already has a condition for a header or query parameter "
+                    "in match",
+                    where=where,
+                    why=f"the rule would have conditions for {', '.join(sorted(names))}",
                     next_command="choose another header or query parameter")
 
 
@@ -300,7 +303,10 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
 
 def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
-    """Return the recorded weights if their number fits, or else the current ones."""
+    """Return the recorded weights, or else the current weights.
+
+    The recorded weights are valid if there is one weight for each backend of the Service.
+    """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
         return current

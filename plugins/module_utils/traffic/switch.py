@@ -12,11 +12,11 @@ controller. So the selector in the record is never written to the Service, and a
 only a Service that selects pods of the controller.
 
 Comments `| record of the split | condition | step |` are rows of the tables in
-docs/how-to/blue-green.md, which defines their words (a test compares both). The first row that
-applies decides. The record is "none" if missing or invalid. A write is needed if the selector
-lacks the requested version, or if there is no valid record. A wait ends with an error after
-`timeout`. In follow(), the first column is the required state (Goal), and "restore the Service"
-means the next step of _restore().
+docs/how-to/blue-green.md (a test compares the comments with the tables). The page also defines the
+terms. The first row that applies decides. The record is "none" if the record is missing or invalid.
+A write is needed if the selector lacks the requested version, or if there is no valid record. A
+wait ends with an error after `timeout`. In follow(), the first column is the required state (Goal),
+and "restore the Service" means the next step of _restore().
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
         if not _ready_uids(observed, selector):
             return Wait(f"a pod with the label {versions.key}={version} is ready",
                         is_condition=True)
-        # | any | the selector lacks the requested version, or there is no record | write both |
+        # | any | a write is needed | write the selector and the record |
         return _select(request, observed, service, selector)
-    # | any | the EndpointSlices lack a ready selected pod, or have another pod | wait |
-    # | any | the EndpointSlices have all ready selected pods, and no other pod | done |
+    # | any | the EndpointSlices lack a ready selected pod, or have an unselected pod | wait |
+    # | any | the EndpointSlices have all ready selected pods, and no unselected pod | done |
     done = Done(f"{request.share} of the requests for {service.name} go to the new pods of "
                 f"{request.name}")
     return _wait_for_endpoints(observed, service, done)
@@ -146,8 +146,8 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
         write = _patch(observed, service, None, restored_selector)
         return Step(Action.RESTORE, service.name, write,
                     before=dict(service.selector), after=restored_selector)
-    # | any | the controller names the Service, and the EndpointSlices are not up to date | wait |
-    # | any | the controller's annotation names the Service | remove this entry |
+    # | any | the controller's annotation has the Service, and EndpointSlices are outdated | wait |
+    # | any | the controller's annotation has the Service | remove this entry |
     if controller and observed.is_route_named_by_controller:
         step = remove_route_from_annotation(controller, observed.route.full_name)
         return _wait_for_endpoints(observed, service, step)

@@ -50,7 +50,7 @@ class Point(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The measurements of a metric of a controller."""
+    """The measurements of one metric, for one controller."""
 
     controller: str
     metric: str
@@ -130,7 +130,8 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
-#: CSS class without "line-" -> function that returns the value to draw. Later lines are on top.
+#: CSS class without "line-" -> function that returns the value to draw. The chart draws later
+#: entries over earlier entries.
 _LINES: dict[str, t.Callable[[Point], float | None]] = {
     "lower-bound": lambda point: point.lower_bound,
     "upper-bound": lambda point: point.upper_bound,
@@ -173,7 +174,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     for tick in ticks:
-        # The lowest tick has a grid line, too: an axis there could hide the line of a threshold.
+        # The lowest tick has a grid line instead of an axis, which could hide a threshold line.
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))

@@ -51,7 +51,7 @@ class _Chart:
         self.max_pods = max(1, rollout.ceiling or 0,
                             *(sample.old_pods + sample.new_pods for sample in self.samples
                               if not sample.is_taking_over))
-        #: The number of pods at the top edge, above the ceiling.
+        #: The value of the pod axis at the top edge, a little above max_pods.
         self.top_pods = self.max_pods * 1.06
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
@@ -76,7 +76,7 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.top_pods, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Yield each sample with its x coordinate and the next x coordinate."""
+        """Yield each sample except the last, with the x coordinates of this and the next sample."""
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 

@@ -537,11 +537,12 @@ def test_error_names_the_controllers_that_cannot_be_rolled_back():
      "100%/1% leaves no old pods for the other requests: a share needs fewer than 100% of the "
      "pods, or image_bump_keep_old"),
     ({"keep_old_for": "15m"},
-     "image_bump_keep_old_for keeps the old pods of all stages: set image_bump_keep_old"),
+     "image_bump_keep_old_for needs the old pods of all stages: set image_bump_keep_old, too"),
     ({"keep_old_for": "soon", "options": {"keep_old": True}},
      "image_bump_keep_old_for 'soon' is neither a number of seconds nor a duration"),
     ({"keep_old_for": "15m", "options": {"keep_old": True}, "stages": ["50%"]},
-     "image_bump_keep_old_for ends with the update: let image_bump_stages end with 100%"),
+     "image_bump_keep_old_for needs an update that this run completes: let image_bump_stages end "
+     "with 100%"),
     ({"stages": ["10%/1%"], "traffic": TRAFFIC, "selection": {"names": ["a", "b"]}},
      "10%/1% is a share of the requests of one controller: give image_bump_name"),
     ({"selection": {}},

@@ -55,10 +55,10 @@ def test_no_cause_if_requests_arrive():
 
 @pytest.mark.parametrize("world, status, cause", [
     (world_with(references=()), {},
-     ("the HTTPRoute edge names no Gateway, so that no requests use its rules",
+     ("the HTTPRoute edge names no Gateway, so no requests use the rules",
       "kubectl -n shop edit httproute edge")),
     (world_with(references=[{"kind": "Service", "name": "foo"}]), {},
-     ("the HTTPRoute edge names no Gateway, so that no requests use its rules",
+     ("the HTTPRoute edge names no Gateway, so no requests use the rules",
       "kubectl -n shop edit httproute edge")),
     (world_with(), {"gateways": {"shop/gateway": None}},
      ("there is no Gateway shop/gateway, which the HTTPRoute edge names",

@@ -99,7 +99,7 @@ def test_steps_of_a_split_and_of_its_restoration():
         "type": "ClusterIP", "selector": {"app": "foo", KEY: "bbb"},
         "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]}
     assert plan_for(world, MATCHING) == Done(
-        "10% of the requests for foo go to the new pods of foo, and all that match")
+        "10% of the requests for foo go to the new pods of foo, plus all requests that match")
     record = parse_record(world.route["metadata"]["annotations"][TRAFFIC_SPLIT])
     assert (record.service, record.weights, record.match) == ("foo", (3,), MATCH)
 
@@ -165,9 +165,9 @@ def test_option_before_update_prevents_changes_if_no_update_will_begin(request_)
     observed = world.observed(before_update)
     assert isinstance(plan(before_update, observed), Step)
     assert plan(before_update, dataclasses.replace(observed, is_updating=True)) == Done(
-        "an update of foo is in progress, so that the requests for edge stay as they are")
+        "an update of foo is in progress, so the requests for edge stay as they are")
     assert plan(before_update, dataclasses.replace(observed, is_updated=True)) == Done(
-        "foo needs no update, so that the requests for edge stay as they are")
+        "foo needs no update, so the requests for edge stay as they are")
 
 
 def test_hold_of_an_earlier_version_is_restored_first():
@@ -187,7 +187,7 @@ def test_mirror_is_added_changed_and_removed():
     _foo, old, new = (item["name"] for item in world.rules[0]["backendRefs"])
     assert [item["weight"] for item in world.rules[0]["backendRefs"]] == [0, 100, 0]
     assert plan_for(world, MIRRORING) == Done(
-        "0% of the requests for foo go to the new pods of foo, and copies of 10%")
+        "0% of the requests for foo go to the new pods of foo, plus copies of 10% of the requests")
     step = plan_for(world, dataclasses.replace(MIRRORING, mirror=Share(1, 1000)))
     assert (step.before, step.after) == tuple(
         f"foo 0, {', '.join(sorted([f'{old} 100', f'{new} 0']))}, mirror {new} {share}"
@@ -202,7 +202,7 @@ def test_mirror_is_added_changed_and_removed():
 def test_mirror_is_refused_if_the_server_does_not_store_its_share():
     world = World()
     world.stores_mirror_share = False
-    with pytest.raises(RolloutError, match="the cluster cannot mirror 10% of the requests, but on"):
+    with pytest.raises(RolloutError, match="can mirror all requests, but not 10% of the requests"):
         plan_for(world, MIRRORING)
     assert isinstance(plan_for(world, SPLIT), Step)
 

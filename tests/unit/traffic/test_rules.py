@@ -192,7 +192,7 @@ def test_rules_that_cannot_be_split_are_refused(backends, error):
     ([{**rule(backend("foo")), "matches": [{}] * 33}], MATCH * 2,
      "a rule would have 66 matches, and Gateway API allows 64"),
     ([{**rule(backend("foo")), "matches": [{"headers": [{"name": "X-Tester"}]}]}], MATCH,
-     "the route already has a condition for a name in match"),
+     "the route already has a condition for a header or query parameter in match"),
 ])
 def test_rules_beyond_the_limits_of_gateway_api_are_refused(plain, match, error):
     with pytest.raises(RolloutError, match=error):

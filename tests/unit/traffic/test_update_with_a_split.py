@@ -61,7 +61,7 @@ def test_update_to_a_later_pause_keeps_the_split(kind):
     before = cluster.world.key()
     result = cluster.roll(**HIGHER_PAUSE)
     assert cluster.world.key() == before
-    assert result["msg"].endswith("; 1% of the requests of HTTPRoute/edge go to its new pods")
+    assert result["msg"].endswith("; 1% of the requests of HTTPRoute/edge go to the new pods")
     second_result = cluster.roll(**HIGHER_PAUSE)
     assert not second_result["changed"] and "; 1% of the requests" in second_result["msg"]
 
@@ -365,7 +365,7 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
     cluster = old_pods_only_cluster(kind)
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
-    assert result["msg"].endswith("; 0% of the requests of HTTPRoute/edge go to its new pods")
+    assert result["msg"].endswith("; 0% of the requests of HTTPRoute/edge go to the new pods")
     assert cluster.weights == [100] and not cluster.split("0%")["changed"]
     cluster.only_receiver = ""
     assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]

@@ -144,7 +144,7 @@ def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
     assert cluster.routes_annotation == "Service/foo"
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
-    assert result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
+    assert result["msg"].endswith("; 0% of the requests of Service/foo go to the new pods")
     assert not cluster.split("0%")["changed"]
     cluster.only_receiver = ""
     assert isinstance(cluster.roll(**RESUME), dict)

@@ -26,7 +26,7 @@ class ClientDrivenObserved(Observed):
     kubectl_controllers: tuple[Controller, ...] = ()
     #: Whether the update has to store the template of the primary.
     keeps_history: bool = False
-    #: The name of another primary whose successor is this primary.
+    #: If the primary is itself the successor of another controller: the name of that controller.
     other_primary_name: str | None = None
     #: Whether this task has created the successor.
     is_created_here: bool = False
@@ -42,7 +42,8 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can forge the partner, so the name must match too.
+    # Any user with annotate permission can forge the annotation that names the partner, so the name
+    # of the controller must match, too.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
@@ -88,8 +89,8 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
     if not controller.possible_label_values:
         return "its selector has no deployment label"
     if controller.name != request.next_name and not controller.is_named_for(primary.name):
-        return (f"its name is neither {primary.name} plus its deployment label, nor the next_name "
-                "of this task")
+        return ("its name is neither the next_name of this task, nor "
+                f"{primary.name} plus the value of the deployment label")
     return ""
 
 

@@ -30,7 +30,7 @@ class RevisionDrivenCaches:
     """Data from earlier turns of a run."""
 
     #: The settings to restore at the end of the update, computed before the run has the Lease.
-    #: Once it has the Lease, an annotation is trusted only if it contains the same settings.
+    #: Once the run has the Lease, the run trusts only an annotation with the same settings.
     baseline_settings: Json | None = None
 
 
@@ -139,11 +139,11 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
 
 
 def _with_stored_direction(observed: RevisionDrivenT, cluster: Cluster) -> RevisionDrivenT:
-    """Return the observation; before Kubernetes 1.25, an annotation decides if it rolls back.
+    """Return the observation. Before Kubernetes 1.25, believe an annotation "rolling back".
 
     From Kubernetes 1.25 on, find() believes an annotation that says "rolling back" only if other
-    evidence, such as a time in managedFields, confirms it. Before 1.25, the API server does not
-    update this time, so the annotation is believed without evidence.
+    evidence, such as a time in managedFields, confirms a rollback. Before 1.25, the API server does
+    not update this time, so the annotation is believed without evidence.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
     if (record is None or stored_record is None or not stored_record.is_rolling_back
@@ -183,7 +183,7 @@ def _label_of_new_pods(observed: RevisionDrivenObserved, direction: str) -> str:
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")
                 or observed.present_revision_name)
-    # The record of a rollback has the undone ControllerRevision as the previous one.
+    # In the record of a rollback, previous_name is the ControllerRevision that is undone.
     undone_name = observed.rollout.previous_name if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
                  if revision.name == undone_name), undone_name)
@@ -194,7 +194,7 @@ def _sides(observed: RevisionDrivenObserved, primary: RevisionDriven,
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
     During a rollback, the pods with the restored template are the old pods. The status does not
-    show which pods are unavailable, so as many as possible are counted as new pods.
+    show which pods are unavailable, so as many unavailable pods as possible are counted as new.
     """
     if direction is None:
         return Side.of(primary), None

@@ -108,7 +108,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     def _refuse_impossible_pause(self, numbers: Json) -> None:
         request, observed, size = self.request, self.observed, self.primary.replicas
-        # | any | `pause_at`, but maxUnavailable is 0 | error |
+        # | any | `pause_at` is set, but maxUnavailable is 0 | error |
         if not max_unavailable_pods(numbers, max(1, size)):
             raise RolloutError("pause_at cannot be used, because the DaemonSet's updateStrategy "
                                "allows no unavailable pod (maxUnavailable is 0), "
@@ -118,10 +118,10 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
         max_unavailable = self.surge_and_unavailable[1]
         budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, max_unavailable,
                                         supports_surge=False)
-        # | any | `pause_at`, but no pod is on the requested `nodes` | error |
+        # | any | `pause_at` is set, but no pod is on the requested `nodes` | error |
         if observed.preferred_nodes is not None and observed.daemon_pods is not None and not any(
                 pod.node in observed.preferred_nodes for pod in observed.daemon_pods):
-            raise RolloutError("none of its pods is on a node that matches "
+            raise RolloutError("no pod of the DaemonSet is on a node that matches "
                                f"nodes={request.nodes}",
                                where=request.where, next_command=(
                                    "list the nodes:",
@@ -145,8 +145,9 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        If another client has begun an update or set the desired template, this is the newest
-        revision except the current one. Otherwise, it is the current revision.
+        If another client has begun an update or set the desired template, return the newest
+        revision except the present revision, unless that newest revision has the desired template.
+        In all other cases, return the present revision.
         """
         newest_other_revision, observed = self.observed.newest_other_revision, self.observed
         is_updated_by_other_client = not is_rolling_back and (
@@ -180,7 +181,7 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                                          may_delete_ready_pod)
             return (self._deletion_step(old_pod, may_delete_ready_pod, record)
                     or self._wait_with_overdue_pods(overdue_pods))
-        # A pod on a deleted node is listed for a while, although the status no longer counts it.
+        # A pod on a deleted node is still listed, but no longer counted by the status: hence min().
         has_enough_available = (primary.available + primary.misscheduled
                                 >= min(ready_count, expected_count))
         is_pause_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
@@ -200,9 +201,10 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         return live_new_count <= updated_count + primary.misscheduled and updated_count <= new_count
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
-        """Return the deletion of an old pod that the status counts as new, a wait, or None.
+        """Return the step that deletes a miscounted pod, or a wait; None without miscounted pods.
 
-        The DaemonSet controller never replaces a pod that it counts as new.
+        A miscounted pod is an old pod that the status counts as new. The DaemonSet controller never
+        replaces a miscounted pod.
         """
         # | any | the status counts an old pod as new | **delete** it when maxUnavailable allows |
         pods, primary = self.observed.miscounted_pods, self.primary
@@ -237,7 +239,8 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                       may_delete_ready_pod: bool) -> DaemonPod | None:
         """Return the old pod to replace next.
 
-        If a ready pod may be deleted, ready pods come first: their nodes work.
+        If a ready pod may be deleted, ready pods come first, because new pods are likely to start
+        on the nodes of ready pods.
         """
         preferred_nodes = self.observed.preferred_nodes or ()
         old_pods = (pod for pod in live_pods if pod.revision != new_revision)
@@ -247,7 +250,10 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
 
     def _deletion_step(self, pod: DaemonPod | None, may_delete_ready_pod: bool,
                        record: Rollout) -> Step | None:
-        """Return the step that deletes the pod or, before it, the recorded pause; or None."""
+        """Return the step that deletes the pod, or None if the pod must stay.
+
+        If the record has a pause, return the step that first removes the pause.
+        """
         primary = self.primary
         if pod is None or (pod.is_ready and not may_delete_ready_pod):
             return None
@@ -269,7 +275,8 @@ def _host_ports(template: Json) -> list[int]:
                 if container.get("restartPolicy") == "Always"]
     ports = [port for container in (*objects(spec, "containers"), *sidecars)
              for port in objects(container, "ports")]
-    # With hostNetwork, each container port is a host port. Not every API server sets hostPort.
+    # With hostNetwork, each container port is a host port, even if the API server has not set
+    # hostPort.
     numbers = [port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork")
                                         else None) for port in ports]
     return [port for port in numbers if port]

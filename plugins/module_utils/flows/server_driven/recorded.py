@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The record of a server-driven update, and the patches that write it and the settings. No I/O.
+"""The record of a server-driven update, and the patches of the record and the settings. No I/O.
 
 Every patch tests metadata.generation and the record (the annotation LAST_ROLLOUT), so it fails if
-another client has changed the spec or begun another update. It cannot test the template, which the
-API server may return in another form.
+another client has changed the spec or begun another update. No patch tests the template, because
+the API server may return the template in another form.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def refuse_too_large_annotations(request: Request, primary: ServerDriven, record
                                  replica_set_annotations: t.Mapping[str, str]) -> None:
     """Raise RolloutError if the record would make the annotations too large.
 
-    The Deployment controller copies them to its ReplicaSet. It cannot scale a ReplicaSet whose
-    annotations are too large.
+    The Deployment controller copies the annotations of the Deployment to the ReplicaSet, and cannot
+    scale a ReplicaSet whose annotations are too large.
     """
     growth = 0 if record.is_rolling_back else _RECORD_GROWTH_BYTES
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}

@@ -11,13 +11,14 @@ the record needs evidence:
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
 | a pause | no evidence is needed, since a pause does not block another update |
-| it is a rollback | the status names only one revision; or the present one is older or renumbered |
-| the previous template | the status names it, or the record names the newest non-current revision |
-| the previous strategy | the update set the current one; a restore never raises maxUnavailable |
+| it is a rollback | the status names only one revision, or updateRevision is older or renumbered |
+| the previous template | the revision is currentRevision, or the newest except updateRevision |
+| the previous strategy | the current strategy is the recorded override |
+| the previous maxUnavailable | the current maxUnavailable is not lower |
 
-A forged record can still have two effects. At its end, the next task may "restore" forged settings:
-another partition, OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an
-update that has ended.
+A forged record can still have two effects. The next task may end with the "restoration" of
+forged settings: another partition, OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back
+may roll back an update that has ended.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class StatefulSetObserved(RevisionDrivenObserved):
         """The two candidates for the previous revision; () if it is certain or unknown.
 
         The status does not name the previous revision if another client has changed the template
-        during the update, and no pod has the previous template.
+        during the update and no pod has the previous template.
         """
         recorded = self.recorded_revision
         is_uncertain = recorded and self.is_record_confirmed and not self.previous_revision
@@ -140,7 +141,7 @@ class StatefulSetObserved(RevisionDrivenObserved):
     def has_stuck_pods(self) -> bool:
         """Whether unready old pods block the controller manager, and no update is in progress.
 
-        With OnDelete, old pods are normal.
+        False with OnDelete, because old pods are normal then.
         """
         return bool(not self.does_status_show_update and self.stuck_pods and self.primary
                     and self.primary.replaces_pods_automatically)

@@ -520,8 +520,8 @@ REFUSALS = {
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
     "rollback, without next_name, of an update with next_name: annotations are no proof":
         (ROLLBACK, [primary_of_bar(3, 3), new_bar(0, 0)],
-         f"bar {NOT_SUCCESSOR} (its name is neither foo plus its deployment label, nor the "
-         "next_name of this task); it has 0 replicas of "
+         f"bar {NOT_SUCCESSOR} (its name is neither the next_name of this task, nor foo "
+         "plus the value of the deployment label); it has 0 replicas of "
          "myimage:v2", "",
          "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
          "this update:\n"

@@ -197,7 +197,7 @@ def test_requested_nodes_are_updated_first():
 
 def test_nodes_without_a_pod_are_refused_before_the_first_write():
     with pytest.raises(RolloutError,
-                       match="none of its pods is on a node that matches nodes=elsewhere"):
+                       match="no pod of the DaemonSet is on a node that matches nodes=elsewhere"):
         decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
 
 

@@ -151,7 +151,8 @@ class Variables:
     def _errors_of_removed_variables(self) -> t.Iterator[str]:
         for option, replacement in REMOVED_FROM_ROLES.items():
             name = f"{self.role}_{option}"
-            # Look for the short name only in -e: another variable of the user may have it.
+            # Look for the short name only in -e: another variable of the user may have the
+            # same name.
             if name in self.variables or (self.has_short_names and option in self.extra):
                 yield f"{name} was removed: {replacement}"
 
@@ -193,7 +194,7 @@ class Variables:
     def _names(self, name: str) -> list[str]:
         """Return the full name and the short names of a variable, by precedence."""
         option = _option_of(name, self.role)
-        # The playbook rollback maps these short names to the role's variables itself.
+        # The playbook `rollback` itself maps these short names to the role's variables.
         short_variables = (short_names(option) if self.has_short_names
                            and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short_variables] if name in self.extra else [*short_variables, name]

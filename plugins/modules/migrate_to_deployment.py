@@ -36,8 +36,8 @@ options:
       (O(label_selectors), O(field_selectors)) is required.
     type: str
   names:
-    description: Names of several controllers, in the order of their migrations. A controller that
-      does not exist fails before the first change.
+    description: Names of several controllers, in the order of their migrations. If a controller
+      does not exist, this failure is reported before the first change.
     type: list
     elements: str
   label_selectors:
@@ -60,8 +60,8 @@ options:
     description:
       - Kind of the controllers, V(ReplicationController) or V(DeploymentConfig). Case-insensitive.
         The short names V(rc) and V(dc) also work.
-      - By default, V(ReplicationController). If there is no ReplicationController O(name),
-        V(DeploymentConfig).
+      - The default is V(ReplicationController), or V(DeploymentConfig) if there is no
+        ReplicationController O(name).
       - With selectors, both kinds can be given, as V(rc,dc). In this case, a ReplicationController
         that is controlled by a DeploymentConfig is skipped.
     type: list
@@ -85,13 +85,13 @@ options:
   # How fast
   max_surge:
     description: The C(maxSurge) of the Deployment, as a number or a percentage. By default, V(1) if
-      O(max_unavailable) is set. If neither is set, the value of the DeploymentConfig is used, or
-      the API server's default for a ReplicationController.
+      O(max_unavailable) is set. If neither is set, the value of a DeploymentConfig is kept. For a
+      ReplicationController, the API server then sets the default.
     type: str
   max_unavailable:
     description: The C(maxUnavailable) of the Deployment, as a number or a percentage. By default,
-      V(0) if O(max_surge) is set. If neither is set, the value of the DeploymentConfig is used, or
-      the API server's default for a ReplicationController.
+      V(0) if O(max_surge) is set. If neither is set, the value of a DeploymentConfig is kept. For a
+      ReplicationController, the API server then sets the default.
     type: str
   # Waiting and failure
   progress_deadline:
@@ -105,8 +105,8 @@ options:
     type: str
     aliases: [wait_timeout]
   failure_grace:
-    description: Seconds for which a problem that waiting cannot fix (such as a crashing container)
-      must persist before the task fails.
+    description: If waiting cannot fix a problem (such as a crashing container), the task fails once
+      the problem has persisted for this number of seconds.
     type: str
     default: "10"
   # Several controllers
@@ -115,9 +115,9 @@ options:
     type: int
     default: 5
   max_failures:
-    description: Number or percentage of controllers that may fail. If more controllers fail, no
-      further controller is started. By default, none may fail. The task fails if any controller
-      fails.
+    description: Number or percentage of failed controllers. If more controllers fail, no further
+      migration is started. By default, the first failure prevents further migrations. If any
+      controller fails, the task fails at the end.
     type: str
     default: "0"
   # Advanced

@@ -43,7 +43,8 @@ class ModuleAction(ActionBase):
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:
-            # If the module refused the value, `invocation` in its result would show it.
+            # If the module refused the value, its result would show the value (in `invocation`),
+            # which may be secret.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))
@@ -104,8 +105,8 @@ class ModuleAction(ActionBase):
             parts = {"path": template}
         if "path" in parts:
             raise AnsibleActionFail(
-                "template must be a mapping, a part of the pod template (metadata, spec), not the "
-                "path of a Jinja file; render a whole manifest instead: "
+                "template must be a mapping with a part of the pod template (metadata, spec), not "
+                "the path of a Jinja file. To use a Jinja file, render a whole manifest: "
                 "definition: \"{{ lookup('ansible.builtin.template', 'foo.yml.j2') }}\"")
 
     def _manifest(self, src: str) -> Json:

@@ -50,7 +50,10 @@ class LocalFile:
             self._owner_uids |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset. Delete the file if is_last or at the end marker."""
+        """Return the content from an offset on.
+
+        Deletes the file if `is_last` is set, or if the content includes the end marker.
+        """
         try:
             descriptor = os.open(self._path,
                                  os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -76,7 +79,7 @@ class RemoteFile:
 
     pause = 0.3
     #: A command checks for new lines up to max_polls times, every 0.2 s. The first commands
-    #: (first_reads) check only max_first_polls times, because a module may end without a line.
+    #: (first_reads) check only max_first_polls times, to end soon if the module writes no line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -101,7 +104,7 @@ class RemoteFile:
         user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
                 else "")
         return (
-            # Check the owner first: no other user can replace a file of this user.
+            # Check the owner before reading. After this check, no other user can replace the file.
             f'f={file}; o=" $(id -u){user} "; is_ours() {{ [ -r "$f" ] || return 1; '
             'set -- $(ls -ldn "$f" 2>/dev/null); '
             'case $1:$2 in -*:1) case $o in *" $3 "*) return 0;; esac;; esac; return 1; }; '
@@ -188,7 +191,8 @@ def end_with_ansible() -> t.Iterator[None]:
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
-    With unblocked signals, the new thread received one Ctrl-C in five on a busy machine.
+    With unblocked signals, on a busy machine, one Ctrl-C in five went to the new thread instead of
+    the main thread.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))

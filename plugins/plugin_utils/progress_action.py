@@ -22,7 +22,7 @@ from .module_action import ModuleAction
 
 #: The folder of the progress file if the module runs as another user or over ssh.
 SHARED_FOLDER = "/tmp"
-#: Stdout callbacks whose output programs read.
+#: Stdout callbacks with output for programs.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
@@ -71,7 +71,7 @@ class ProgressAction(ModuleAction):
         return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Return whether the module has written progress lines."""
+        """Return whether the module has certainly written lines: it changed something or failed."""
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:

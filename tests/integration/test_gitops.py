@@ -232,7 +232,7 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 KUSTOMIZATION = {"kustomize.toolkit.fluxcd.io/name": "apps",
                  "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
 EXCLUSION_ANNOTATIONS = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
-EXCLUSION_WARNING = "suspend_gitops excludes foo from it until the update ends"
+EXCLUSION_WARNING = "suspend_gitops excludes foo from the Kustomization until the update ends"
 
 
 def make_controller_for_flux(namespace, kind):

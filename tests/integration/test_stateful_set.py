@@ -505,7 +505,7 @@ def test_changed_volume_claims_of_a_definition_are_reported(namespace):
                      "spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}}
     result = update(namespace, image=None, definition=definition)
     assert versions(namespace) == ["v2"]
-    assert any("volumeClaimTemplates of the definition differ from those of StatefulSet foo"
+    assert any("StatefulSet foo keeps its volumeClaimTemplates, although the definition has others"
                in warning for warning in result["warnings"])
     assert not update(namespace, image=None, definition=definition)["changed"]
 

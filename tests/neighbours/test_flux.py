@@ -160,8 +160,8 @@ def test_controllers_are_updated_with_suspend_gitops(kustomization, controllers,
     for kind in NAMES:
         check_result = controllers.namespace.check(name=NAMES[kind], kind=kind, image="myimage:v2",
                                                    suspend_gitops=True)
-        assert any(f"suspend_gitops excludes {NAMES[kind]} from it until the update ends" in text
-                   for text in check_result["warnings"])
+        assert any(f"suspend_gitops excludes {NAMES[kind]} from the Kustomization until the update "
+                   "ends" in text for text in check_result["warnings"])
         controllers.roll(kind, image="myimage:v2", suspend_gitops=True, pause_at=2,
                          fault=reconcile_after_first_write())
     kustomization.reconcile()

@@ -176,11 +176,11 @@ def parse_analysis(params: Json) -> Analysis:
             raise RolloutError(f"{option} must be a number of at least 0, not "
                                f"{params[option]}")
     if not 1 <= params["count"] * len(metrics) <= MAX_MEASUREMENTS:
-        raise RolloutError(f"count must be at least 1, and at most {MAX_MEASUREMENTS} for all "
-                           f"metrics together, not {params['count']} for {len(metrics)}")
+        raise RolloutError("count must be at least 1, and count times the number of metrics at "
+                           f"most {MAX_MEASUREMENTS}, not {params['count']} * {len(metrics)}")
     if params["failure_limit"] >= params["count"]:
         raise RolloutError(f"failure_limit ({params['failure_limit']}) must be less than count "
-                           f"({params['count']}): no metric could ever fail")
+                           f"({params['count']}): otherwise, no metric could ever fail")
     return Analysis(
         metrics, params["window"], parse_duration("initial_delay", params["initial_delay"]),
         params["count"], parse_duration("interval", params["interval"]),
@@ -225,8 +225,8 @@ def _parse_metric(options: Json) -> Metric:
                     on_empty)
     if metric.is_relative and not metric.applies_to_old_pods:
         raise RolloutError(f"metric {name} is compared with the old pods, but its query does not "
-                           "contain $pods, which stands for the new pods and then for the old "
-                           "pods")
+                           "contain $pods, which stands for the new pods in one query, and for "
+                           "the old pods in another")
     if min_samples and not samples_query:
         raise RolloutError(f"metric {name}: min_samples requires samples_query")
     return metric
@@ -253,8 +253,8 @@ def _parse_error_lines(name: str, options: Json) -> ErrorLines:
 def _user_queries(name: str, options: Json) -> tuple[str, str]:
     query, samples_query = options["query"].strip(), (options.get("samples_query") or "").strip()
     if len(query) > queries.MAX_QUERY_LENGTH or len(samples_query) > queries.MAX_QUERY_LENGTH:
-        raise RolloutError(f"metric {name}: the query has more than {queries.MAX_QUERY_LENGTH} "
-                           "characters")
+        raise RolloutError(f"metric {name}: query or samples_query has more than "
+                           f"{queries.MAX_QUERY_LENGTH} characters")
     if not queries.placeholders(query) & {"pods", "new_pods"}:
         raise RolloutError(f"metric {name}: the query contains neither $pods nor $new_pods, so it "
                            "selects no pod of the update")
@@ -271,7 +271,8 @@ def _built_in_queries(name: str, metric_type: MetricType, options: Json) -> tupl
     given_labels = options.get("labels") or {}
     if invalid_label := next((label for label, value in given_labels.items() if value is None
                               or isinstance(value, (dict, list))), None):
-        raise RolloutError(f"metric {name}: labels {invalid_label!r} has no value")
+        raise RolloutError(f"metric {name}: the value of the label {invalid_label!r} is missing, "
+                           "or is a list or mapping")
     labels = {str(label): str(value) for label, value in given_labels.items()}
     # An empty namespace_label is allowed, so a valid name takes its place in the check.
     label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],

@@ -37,9 +37,9 @@ class Gateway(RealCluster, t.Protocol):
         """Return whether each pod is ready, or is starting or terminating without a problem."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
-        """Return the last lines of a log, or of the log before the last restart (previous).
+        """Return the last lines of a container's log, or [] if the log cannot be read.
 
-        Returns [] if the log cannot be read.
+        previous: whether to read the log before the latest restart.
         """
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
@@ -70,7 +70,8 @@ class Gateway(RealCluster, t.Protocol):
     def record(self, event: Json) -> bool:
         """Create an Event. Returns False if the request failed.
 
-        On a slow network, it does so in the background, and returns the previous call's result.
+        On a slow network, creates the Event in the background, and returns the result of the
+        previous call.
         """
 
     def lease(self, name: str) -> Json | None:

@@ -65,11 +65,12 @@ class Pods(GatewayPart):
                      if "deletionTimestamp" not in metadata)
 
     def _pop_handover_version(self, selector: Json) -> str:
-        """Return a resourceVersion of the state after a handover of the selected pods, or "".
+        """Return the resourceVersion after a handover of the selected pods, or "".
 
-        This state is sufficient for the next list, since the controllers of a handover create no
-        pods. A list of the present state would wait until the API server's cache of pods has caught
-        up with the last write to any resource.
+        Returns each resourceVersion only once, for the next list. The state at this version is
+        sufficient, since the controllers of a handover create no pods. A list of the present state
+        would wait until the API server's cache of pods has caught up with the last write to any
+        resource.
         """
         for uid, (labels, version) in list(self._completed_handovers.items()):
             if selector.items() <= labels.items():
@@ -120,7 +121,10 @@ class Pods(GatewayPart):
             return []
 
     def has_only_expected_pods(self, controller: Controller) -> bool:
-        """Return whether a table shows no problem of a pod; always False after troubled_pods()."""
+        """Return whether each pod in a table of the pods has an expected status.
+
+        Returns False once troubled_pods() has been called for these pods.
+        """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):

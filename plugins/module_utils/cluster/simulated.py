@@ -27,7 +27,10 @@ class SimulatedGateway:
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
                  model: Model) -> None:
-        """Initialize the gateway. advance_clock: advance the simulated time by seconds."""
+        """Initialize the gateway.
+
+        advance_clock: a function that advances the simulated time by a number of seconds.
+        """
         self._real, self._advance_clock, self._model = real, advance_clock, model
         #: Changed autoscalers by uid.
         self._autoscalers: dict[str, Json] = {}

@@ -35,7 +35,7 @@ FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namesp
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: Annotation of an object that Flux leaves out when applying a Kustomization.
+#: An annotation. With the value "disabled", Flux skips the object when applying a Kustomization.
 FLUX_RECONCILE = suspension.KUSTOMIZE_CONTROLLER.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
@@ -104,8 +104,8 @@ def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Man
                                      "the update,") if is_suspended_during_update else manager
     if is_suspended_during_update:
         return manager._replace(
-            when=f"suspend_gitops excludes {primary.name} from it until the update ends; at its "
-                 "next reconciliation after that,",
+            when=f"suspend_gitops excludes {primary.name} from the Kustomization until the update "
+                 "ends; at the next reconciliation after that,",
             advice="Make the same change in git before the update ends")
     return manager._replace(suspend=f"set suspend_gitops=true, or {manager.suspend}")
 
@@ -128,15 +128,15 @@ def _effect(flow: Flow, request: Request) -> str:
     """Describe the effect of the manifest ("resets foo to ..."), or return "" if none."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
-                "with as many pods")
+                "with pods of its own")
     if request.next_name:
-        return (f"creates {request.name} again, in addition to {request.next_name}, with as many "
-                "pods")
+        return (f"creates {request.name} again, in addition to {request.next_name}, with pods of "
+                "its own")
     if not flow.creates_successor:
         # A sync keeps the annotation of a restart, since no manifest has this key.
         return ("" if request.state.restarts
                 else f"resets {request.name} to its manifest, which replaces all pods")
-    return (f"resets {request.name} to its manifest, template and size: pods created after that "
+    return (f"resets {request.name} (template and size) to its manifest: pods created after that "
             "have the template of the manifest, and existing pods stay")
 
 
@@ -164,7 +164,7 @@ def _find_argo(managed_object: ManagedObject) -> Manager | None:
 
 def _find_flux_kustomization(connection: Connection,
                              managed_object: ManagedObject) -> Manager | None:
-    # suspend_gitops excludes the object only until the update ends.
+    # An exclusion by suspend_gitops does not count: this exclusion ends with the update.
     is_excluded = (text(managed_object.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
                    and FLUX_RECONCILE not in suspended_gitops(managed_object.annotations))
     if managed_object.resource and is_excluded:
@@ -178,7 +178,7 @@ def _find_flux_kustomization(connection: Connection,
     # A suspended Kustomization would also stop updating other objects.
     kubectl = shell.kubectl(connection, managed_object.namespace)
     return manager._replace(
-        suspend=f"exclude {managed_object.name} from it",
+        suspend=f"exclude {managed_object.name} from the Kustomization",
         command=f"{kubectl} annotate {managed_object.resource} {managed_object.name} "
         f"{FLUX_RECONCILE}=disabled")
 

@@ -80,14 +80,15 @@ def _cause(container: str, image: str, pods_by_version: t.Mapping[str, list[str]
                      for version, pods in sorted_versions[:MAX_VERSIONS]]
     other_count = len(sorted_versions) - len(version_texts)
     message = (f"{image} is {', '.join(version_texts)}"
-               f"{f' and {other_count} more' if other_count else ''}")
+               f"{f' and {other_count} more version' if other_count else ''}"
+               f"{'s' if other_count > 1 else ''}")
     return Cause(kind=DRIFT, reason=image, message=message, is_fatal=True,
                  suggestion="name the image by its digest (IMAGE@sha256:...), which cannot move",
                  pods=sum(map(len, pods_by_version.values())), place=f"container {container}")
 
 
 def sentence(cause: Cause) -> str:
-    """Return the cause as a sentence, without the number of pods."""
+    """Return the cause as a sentence, without the total number of pods."""
     return f"{cause.place}: {cause.message}"
 
 

@@ -22,7 +22,8 @@ def refuse_missing(rules: t.Sequence[Json], required_rules: t.Sequence[Rule],
                    request: Request) -> None:
     """Raise RolloutError if the rules do not allow all required verbs.
 
-    rules: the resourceRules of a SelfSubjectRulesReview. required_rules: without LEASE_RULE.
+    rules: the resourceRules of a SelfSubjectRulesReview. required_rules: all required rules except
+    LEASE_RULE, which is required if request.lock is set.
     """
     lease_rules = [LEASE_RULE] if request.lock else []
     missing_permissions = describe_missing(rules, [*required_rules, *lease_rules])

@@ -107,9 +107,9 @@ def refuse_too_large_annotations(request: Request, primary: Controller,
 def nothing_to_roll_back(request: Request, newest_other: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish_commands: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback without an update in progress, or without the old template.
+    """Return the error for a rollback if no update is in progress or the old template is missing.
 
-    newest_other: the newest revision with another template.
+    newest_other: the newest revision with a template other than the current template.
     finish_commands: the commands that finish an update in progress.
     """
     previous = (f"; the previous revision is {newest_other.number} "

@@ -114,8 +114,8 @@ class Kind(StrEnum):
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
         """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
-        The controller manager does not label the ControllerRevisions of a StatefulSet or DaemonSet
-        with a uid, so the selector matches those of all such controllers.
+        For a StatefulSet or DaemonSet, the selector matches the ControllerRevisions of all
+        controllers of the kind: the controller manager sets no label with a uid.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY

@@ -253,7 +253,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
 
 
 def last_rollout(annotations: Annotations) -> Json:
-    """Return the record of the last update, ended or not, without what fails _RECORD_CHECKS."""
+    """Return the record of the last update, in progress or ended, without invalid fields."""
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
               if field not in _RECORD_CHECKS or _RECORD_CHECKS[field](value)}
@@ -261,7 +261,7 @@ def last_rollout(annotations: Annotations) -> Json:
 
 
 def rollout(annotations: Annotations) -> Rollout | None:
-    """Return the record of the last update if it is in progress and all fields are valid."""
+    """Return the valid record of the update in progress, or None."""
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)

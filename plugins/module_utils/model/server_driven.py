@@ -70,7 +70,7 @@ class ServerDriven(Controller):
 
     @property
     def desired_replicas(self) -> int | None:
-        """The final number of old pods: 0, or all replicas for a rollback."""
+        """The final number of old pods, not the desired size: 0, or all replicas for a rollback."""
         return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
 
@@ -88,7 +88,10 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether spec has values that only an update sets. (Annotations can be forged.)"""
+        """Whether spec has values that only an update sets.
+
+        A user with annotate permission can forge annotations, but cannot set these values.
+        """
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 
@@ -103,7 +106,10 @@ class RevisionDriven(ServerDriven):
 
     @property
     def replaces_pods_automatically(self) -> bool:
-        """Whether the controller manager replaces old pods, and not only deleted ones."""
+        """Whether the controller manager deletes old pods in order to replace them.
+
+        With OnDelete, the controller manager replaces only pods that a client has deleted.
+        """
         return text(self.settings["updateStrategy"], "type") != "OnDelete"
 
     @property
@@ -232,7 +238,8 @@ class DeploymentConfig(Controller):
     def rollout_number(self, controller: Controller) -> int:
         """Return the number of the rollout that created a ReplicationController, or 0.
 
-        Users with annotate permission can change neither the name nor the owner reference.
+        Reads no annotation: users with annotate permission can change annotations, but neither the
+        name nor the owner reference.
         """
         digits = controller.name.removeprefix(f"{self.name}-")
         is_rollout = (controller.owner_uid == self.uid and digits != controller.name

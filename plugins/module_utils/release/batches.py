@@ -20,7 +20,8 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
                    hosts: t.Iterable[str]) -> dict[str, list[str]]:
     """Return the hosts of each region, in the order of the regions.
 
-    hosts: within --limit. Raises ValueError for a region that is not a group of the inventory.
+    hosts: the hosts that --limit selects. Raises ValueError for a region that is not a group of the
+    inventory.
     """
     for region in regions:
         if region not in groups:
@@ -43,20 +44,21 @@ def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
     """Return why a batch must not begin, or "".
 
     hosts: all hosts of the play, in order. batch_names, outcomes: for each of `hosts`, the name of
-    its batch and the outcome of the role, or "" if unknown. max_failed: a percentage of the
-    clusters in a batch.
+    its batch and the outcome of the role, or "" if unknown. max_failed: the percentage of the
+    clusters in a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|
     | all have ended well (updated, or paused as requested) | begins |
-    | at most max_failed percent, but not all, have another outcome or none | begins |
-    | more have another outcome or none (unreachable), or all have | does not begin |
+    | at most max_failed percent have failed (another outcome, or none), but not all | begins |
+    | more than max_failed percent have failed, or all | does not begin |
     """
     batch_start_index = min((hosts.index(host) for host in batch if host in hosts), default=0)
     outcomes_by_earlier_batch: dict[str, dict[str, str]] = {}
     batch_name = ""
     for host, known_name, outcome in list(zip(hosts, batch_names, outcomes))[:batch_start_index]:
-        # A host that was unreachable before its batch has no batch name yet.
+        # A host that was unreachable before its batch has no batch name. Count this host in the
+        # batch of the previous host.
         batch_name = known_name or batch_name
         outcomes_by_earlier_batch.setdefault(batch_name, {})[host] = outcome
     for outcome_by_host in outcomes_by_earlier_batch.values():
@@ -67,8 +69,8 @@ def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
                              or len(failed_hosts) == cluster_count):
             return (f"{_join(batch)} not started: {len(failed_hosts)} of {cluster_count} clusters "
                     f"in an earlier batch failed ({_join(failed_hosts)}), and at most "
-                    f"{max_failed:g}% may fail.\nNext: fix the cause and run the same playbook "
-                    "again; updated clusters do not change.")
+                    f"{max_failed:g}% (never all) may fail.\nNext: fix the cause and run the same "
+                    "playbook again; updated clusters do not change.")
     return ""
 
 

@@ -76,7 +76,7 @@ class Release:
     def lists_pods_after_update(self, stage: Stage) -> bool:
         """Return whether the list of pods is the next turn after the update to this stage.
 
-        Then the update itself returns this list, and saves the turn (loop.py).
+        In this case, the update itself returns this list, so no separate turn is needed (loop.py).
         """
         return bool(self.request.verify) and not self.request.analyses and not stage.traffic
 
@@ -96,7 +96,7 @@ class Release:
 
     @property
     def only_final_update_remains(self) -> bool:
-        """Return whether only the update to the end remains, and needs no approval."""
+        """Return whether the next update runs to the end, without another stage."""
         return self.request.completes_update and not self.has_ended and self.next_stage is None
 
     @property
@@ -127,9 +127,10 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether a rollback after a missed deadline has failed for a reason still unknown.
+        """Return whether the rollback after a late approval has failed, and nothing was read since.
 
-        Another client may have approved the update just before the rollback.
+        The next turn reads the controllers: another client may have resumed the update just before
+        the rollback.
         """
         event, rollback = self.history.failed_event, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
@@ -158,6 +159,7 @@ class Release:
         return names_to_abort(objects(event.result, "rollouts"), self.request) if event else []
 
     def names_unless_single(self, names: list[str]) -> list[str]:
+        """Return the names, or [] if the role is for a single controller (request.name)."""
         return [] if self.request.name else names
 
     @property
@@ -184,7 +186,8 @@ class SplitConditions:
     def needs_share(self) -> bool:
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
-        # With more new pods than at the stage, its share would overload the remaining old pods.
+        # If more pods are new than at the stage, few old pods remain. The requests that the stage
+        # leaves for old pods would overload these few pods.
         return self._is_within_stage and not any(event.turn.do == "split"
                                                  for event in self._history.events_at_stage)
 
@@ -215,7 +218,7 @@ class SplitConditions:
     def _is_within_stage(self) -> bool:
         sizes = self._history.summary.sizes
         new_pods_of_stage = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
-        # With keep_old, all new pods may exist early.
+        # With keep_old, the new pods may exceed the stage early. So count the old pods instead.
         if self.release.request.keeps_old:
             return sizes["old"] >= sizes["desired"]
         return sizes["new"] <= new_pods_of_stage

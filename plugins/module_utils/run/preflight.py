@@ -59,8 +59,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     if missing := permissions.describe_missing(rules, flow.optional_permissions(request)):
         flow.disable_optional_features(memory, f"not allowed: {missing}")
     if has_soak and (missing := permissions.describe_missing(rules, soak.OPTIONAL_PERMISSIONS)):
-        memory.warnings.append("the soak does not compare warnings of new and old pods, which are "
-                               f"Events: not allowed: {missing}")
+        memory.warnings.append("the soak does not compare the warnings (Events) of new and old "
+                               f"pods, because permissions are missing: {missing}")
     return responses
 
 
@@ -75,7 +75,10 @@ def _should_read_rollouts(request: Request, observed: Observed,
 
 def request_related_objects(
         flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
-    """Request the objects for the planner that are valid only while the Lease is held."""
+    """Request the objects for the planner. The task must hold the Lease.
+
+    The previous holder of the Lease may have changed these objects.
+    """
     responses = _send_requests(gateway, *FIELDS_READ_UNDER_LEASE)
     if (flow.optional_permissions(request) and _begins_update_with_new_pods(flow, observed)
             and observed.primary):

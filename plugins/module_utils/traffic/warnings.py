@@ -178,9 +178,9 @@ ROUTE_ROWS = (
         "pods", _other_routes),
     Row("a VirtualService of Istio names the Service",
         "the VirtualService {name} also sends requests to {service}: the mesh does not read the "
-        "{route}, so that these are not split", _meshes),
-    Row("a DestinationRule of Istio is for the Service, but none for the two Services of the "
-        "split",
+        "{route}, so these requests are not split", _meshes),
+    Row("a DestinationRule of Istio is for the Service, but a Service of the split has no "
+        "DestinationRule",
         "the {kind} {name} applies to {service}, but not to the two Services of the split",
         _policies),
     Row("an annotation of the Service configures the proxy of a Gateway",
@@ -193,18 +193,18 @@ ROUTE_ROWS = (
         "rule {position} mirrors requests to {service}: the copies are not split, and reach all "
         "pods", _mirrors),
     Row("a rule of the Service has session persistence",
-        "rule {position} has session persistence: clients stay with their version, so that the "
-        "share is one of new sessions", _sessions),
+        "rule {position} has session persistence: clients stay with their version, so the share "
+        "applies only to new sessions", _sessions),
     Row("a rule of the Service has a name, and the task has `match`",
         "rule {position} has the name {name}: a policy for this name does not apply to the "
-        "requests of match", _named_rules),
+        "requests that the option match selects", _named_rules),
     Row("Argo CD or Flux manages the route",
         "{name} manages the {route}: {when} it resets the rules to those of the manifest. Before "
         "the split, {suspend}: {command}", _managers),
 )
 SERVICE_ROWS = (
     Row("without a route, Argo CD or Flux manages the Service",
-        "{name} manages the {route}: {when} it resets the selector to that of the manifest. Before "
-        "the split, {suspend}: {command}", _managers),
+        "{name} manages the Service {service}: {when} it resets the selector to that of the "
+        "manifest. Before the split, {suspend}: {command}", _managers),
 )
 ROWS = (*ROUTE_ROWS, *SERVICE_ROWS)

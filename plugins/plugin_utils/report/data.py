@@ -46,7 +46,7 @@ class Run(t.TypedDict, total=False):
 class Stage(t.TypedDict, total=False):
     """A stage, or a rollback."""
 
-    #: The new pods at the end of the stage, such as 10%; or "rollback".
+    #: The number or percentage of new pods at the end of the stage, such as 10%; or "rollback".
     stage: str
     #: The share of requests for the new pods, such as 1%; "" without a split.
     traffic: str

@@ -144,11 +144,12 @@ def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
         request_, labels, annotations, is_suspended):
     (warning,) = warnings_of(request_, labels, annotations)
 
-    assert ("suspend_gitops excludes foo from it until the update ends; at its next "
+    assert ("suspend_gitops excludes foo from the Kustomization until the update ends; at the next "
             "reconciliation after that, it resets foo" in warning) == is_suspended
     assert warning.endswith("Make the same change in git before the update ends") == is_suspended
-    assert (f"or set suspend_gitops=true, or exclude foo from it before the update: kubectl -n "
-            f"shop annotate replicationcontroller foo {EXCLUDE}" in warning) != is_suspended
+    assert (f"or set suspend_gitops=true, or exclude foo from the Kustomization before the update: "
+            f"kubectl -n shop annotate replicationcontroller foo {EXCLUDE}"
+            in warning) != is_suspended
 
 
 def test_option_suspends_only_the_drift_detection_of_a_helm_release():
@@ -178,7 +179,7 @@ def test_two_tools_give_two_warnings():
     ({}, "pods created after that have the template of the manifest, and existing pods stay"),
     ({"kind": Kind.REPLICA_SET, "state": State.RESTARTED}, "template and size"),
     ({"kind": Kind.DEPLOYMENT}, "resets foo to its manifest, which replaces all pods"),
-    ({"next_name": "foo-2"}, "creates foo again, in addition to foo-2, with as many pods"),
+    ({"next_name": "foo-2"}, "creates foo again, in addition to foo-2, with pods of its own"),
     (MIGRATION,
      "creates the ReplicationController foo again, in addition to the Deployment"),
 ])

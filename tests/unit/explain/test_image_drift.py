@@ -83,7 +83,7 @@ def test_long_lists_are_cut():
     (text,) = sentences(*pods)
 
     assert "0 in 7 pods (p00, p10, p20, p30, p40 and 2 more)" in text
-    assert text.endswith("and 2 more")
+    assert text.endswith("and 2 more versions")
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[31m" + "x" * 10_000, "a\nb", "\u202e", "{{ 1 }}"])

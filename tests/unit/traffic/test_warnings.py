@@ -69,7 +69,7 @@ DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
     ("Ingress", item_named("all", defaultBackend={"service": {"name": "foo"}}), "the Ingress all"),
     ("HTTPProxy", item_named("proxy", routes=[{"services": [{"name": "foo"}]}]), "HTTPProxy proxy"),
     ("VirtualService", item_named("mesh", http=[{"route": [DESTINATION]}]),
-     "the mesh does not read the HTTPRoute edge, so that these are not split"),
+     "the mesh does not read the HTTPRoute edge, so these requests are not split"),
     ("DestinationRule", item_named("tls", host="foo"),
      "the DestinationRule tls applies to foo, but not to the two Services of the split"),
     ("DestinationRule", item_named("tls", host="foo.shop"),
@@ -138,10 +138,11 @@ def test_no_warning_about_the_route_itself_or_another_service(kind, item):
     ([rule(backend("bar"), filters=[MIRROR]), rule(backend("foo"))], SPLIT,
      ["rule 1 mirrors requests to foo: the copies are not split, and reach all pods"]),
     ([rule(backend("bar"), **SESSIONS), rule(backend("foo"), **SESSIONS)], SPLIT,
-     ["rule 2 has session persistence: clients stay with their version, so that the share is one "
-      "of new sessions"]),
+     ["rule 2 has session persistence: clients stay with their version, so the share applies "
+      "only to new sessions"]),
     ([rule(backend("foo"), name="main")], MATCHING,
-     ["rule 1 has the name main: a policy for this name does not apply to the requests of match"]),
+     ["rule 1 has the name main: a policy for this name does not apply to the requests that "
+      "the option match selects"]),
     ([rule(backend("foo"), name="main")], SPLIT, []),
 ])
 def test_warning_about_a_rule(rules, request_, sentences):
@@ -178,8 +179,8 @@ def test_warning_about_gitops_tools_names_the_command():
                     "self-heal, within seconds) it resets the rules to those of the manifest. "
                     "Before the split, stop automatic syncs: argocd app set web --sync-policy none")
     assert flux.startswith("Flux manages the HTTPRoute edge: at its next reconciliation")
-    assert flux.endswith("exclude edge from it: kubectl --context=eu -n shop annotate httproute "
-                         "edge kustomize.toolkit.fluxcd.io/reconcile=disabled")
+    assert flux.endswith("exclude edge from the Kustomization: kubectl --context=eu -n shop "
+                         "annotate httproute edge kustomize.toolkit.fluxcd.io/reconcile=disabled")
 
 
 def test_no_warning_about_a_chart_or_a_restoration():

@@ -108,7 +108,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         revisions = _history(request, cluster, memory, observed)
         if request.rolls_back_to_previous:
             return history.with_previous_revision(request, observed, revisions)
-        # The garbage collector may have deleted the revision with the primary.
+        # After the deletion of the primary, the garbage collector may have deleted the requested
+        # revision.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -155,7 +156,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 memory, "not allowed: list on controllerrevisions (apps)")
         if (request.rolls_back_update and observed.primary and not observed.in_progress
                 and observed.primary.last_rollout.get("outcome") != "rolled_back"):
-            # If there is no update to roll back, the error names the previous revision.
+            # Read the history: if there is no update to roll back, the planner's error names the
+            # previous revision.
             revisions = _history(request, cluster, memory, observed) or ()
             return dataclasses.replace(observed, history=revisions)
         return observed
@@ -173,7 +175,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.ends_task:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # A revision is written right before the step that discards the template.
+        # A soak is due before a revision is written, since the next step discards the template.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -256,7 +258,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Steps annotate the primary first. Read the primary last, so the successor is never newer.
+        # Steps annotate the primary first. So read the primary last: the successor is then never
+        # newer than the primary.
         return (observed.successor.name,) if observed.successor else ()
 
     def update_caches(self, step: Step, memory: Memory) -> None:
@@ -290,7 +293,7 @@ def _size_before_update(observed: Observed) -> int | None:
 
 def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                            caches: Caches) -> ClientDrivenObserved:
-    """Return the observation, with dry_run_template if needed to prove the successor's template."""
+    """Add dry_run_template to the observation if a dry run must prove the successor's template."""
     primary, successor = observed.primary, observed.successor
     if (not primary or not successor or observed.desired_template is None
             or handover.is_under_way(observed)):
@@ -346,7 +349,8 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
         return None
     future, caches.prefetched_pods = caches.prefetched_pods, None
     if future and successor and any(pod.owner_uid == successor.uid for pod in future.result()):
-        # With an outdated list, the patch of a changed pod fails, and the pods are listed again.
+        # The list may be outdated. Then the patch of a changed pod fails, and the pods are listed
+        # again.
         return future.result()
     is_successor_empty = successor is not None and successor.current == 0
     controller = successor or observed.primary
@@ -404,12 +408,13 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
         return None  # The watch has already reported the successor's deletion.
-    if primary.takeover:  # No further successor is created.
+    if primary.takeover:  # No further successor is created, so one look-up is enough.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
     last_step_annotated_primary = caches.last_step and (
         (caches.last_step.action, caches.last_step.name) == (Action.ANNOTATE, primary.name))
-    # A name that the task has just written needs no look-up: if in use, the creation fails.
+    # A name that the task has just written needs no look-up: if another controller already has
+    # this name, the creation fails.
     return primary.partner if primary.partner_uid or not last_step_annotated_primary else None
 
 

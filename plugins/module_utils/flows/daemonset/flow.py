@@ -51,8 +51,8 @@ class Caches(RevisionDrivenCaches):
     nodes: frozenset[str] | None = None
     #: A resourceVersion, and the old pods that the status of that version counts as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion, and the time (as Memory.monotonic_time) at which _with_stalled_surge()
-    #: lists the pods if the resourceVersion is unchanged.
+    #: A resourceVersion, and the time (Memory.monotonic_time) of the next check for a stalled
+    #: surge. Another resourceVersion restarts the wait.
     next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods when the task last woke the controller; -1 before the first time.
     new_count_at_wake_up: int = -1
@@ -84,17 +84,18 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
         primary = observed.primary
         if primary is None:
             return False
-        # The record of a new update has to name the current ControllerRevision.
         return (request.rolls_back_update or observed.in_progress or observed.record is not None
                 or recorded.is_pause_requested(request, primary)
                 or _counts_all_pods_as_new(primary)
+                # An update that is about to begin records the current ControllerRevision.
                 or (memory.has_begun
                     and self.match(request, observed, desired_template) is not Match.EXACT))
 
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
-        # The DaemonSet controller writes the ControllerRevisions before observedGeneration.
+        # List only once the generation is observed: the DaemonSet controller writes the
+        # ControllerRevisions before observedGeneration.
         return primary.is_observed and (
             has_changed or super().are_revisions_outdated(primary, memory))
 
@@ -117,7 +118,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
             return _with_daemon_pods(observed, primary, last_pods, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
-            raise RolloutError("its pods cannot be listed, and pause_at requires them",
+            raise RolloutError("its pods cannot be listed, but pause_at requires this list",
                                where=request.where,
                                why="not allowed: list on pods",
                                next_command="ask for the Role in docs/reference/permissions.md")
@@ -191,10 +192,10 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     version, miscounted_pods = caches.miscounted
     is_unchanged = version == primary.resource_version
     new_revision = observed.present_revision.pod_revision
-    # The deletion of a miscounted pod may leave the status unchanged.
+    # List again after a while: the deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.monotonic_time >= memory.next_pod_list):
         memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL
-        # If the version is unchanged, also list the new pods: ready_count includes them.
+        # If the version is unchanged, also list the new pods: ready_count must count all pods.
         items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready_count = sum(pod.is_ready and not pod.is_inactive for pod in pods)
@@ -207,7 +208,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
 def _with_stalled_surge(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                         memory: Memory) -> DaemonSetObserved:
     caches = memory.caches(Caches)
-    # One write is enough to wake the controller.
+    # Wake the controller only once for each number of new pods.
     was_woken = caches.new_count_at_wake_up == primary.updated
     if observed.present_revision is None or not primary.may_stall or was_woken:
         return observed
@@ -242,8 +243,8 @@ def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Itera
     if (settings.baseline["updateStrategy"] or {}).get("type") == "OnDelete":
         yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: "
                "during the rollback, the cluster replaces all pods that do not have the previous "
-               "template, also pods that had another template before the update; OnDelete is "
-               "restored at the end")
+               "template, even pods that already had another template before the update; "
+               "OnDelete is restored at the end")
 
 
 def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:

@@ -84,7 +84,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         if not is_pausing and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
                                f"{new.replicas} pods, and the Deployment "
-                               f"controller is still rolling", where=request.where,
+                               f"controller is still replacing pods", where=request.where,
                                next_command=("leave pause_at out, or:",
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_deployment_settled():
@@ -200,7 +200,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             raise RolloutError(f"{options} cannot be used, because the Deployment's strategy is "
                                "Recreate, which removes all old pods before creating new ones",
                                where=self.request.where,
-                               next_command="leave that out, or change the strategy to "
+                               next_command=f"leave {options} out, or change the strategy to "
                                             "RollingUpdate")
 
     @property
@@ -210,9 +210,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         if (record is None or "strategy" not in record.original or primary.has_update_settings
                 or restores_strategy):
             return ""
-        return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
-                "during the update. The only evidence of the previous strategy is an annotation, "
-                f"so the current strategy stays: {self.describe(self.baseline)}")
+        return (f"the Deployment {primary.name} keeps its current strategy "
+                f"({self.describe(self.baseline)}): another client set progressDeadlineSeconds "
+                "during the update, so the record of the previous strategy (an annotation) may be "
+                "forged")
 
 
 class DeploymentPlanner(Planner[DeploymentObserved]):
@@ -272,8 +273,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                               replica_set.annotations if replica_set else {})
 
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
-        # The present ReplicaSet becomes the predecessor, except that of an update that this task
-        # interrupts: a rollback must not restore it.
+        # The present ReplicaSet becomes the predecessor, unless this task interrupts the update to
+        # this ReplicaSet: a rollback must not restore the template of an interrupted update.
         interrupts_update = (self.request.revision_template is not None
                              and self.observed.is_record_confirmed)
         return "" if interrupts_update else _name_of(self.observed.successor)

@@ -4,7 +4,8 @@
 
 """The simulated objects of a migration, for check mode.
 
-Created, deleted and handed-over objects get their final status at once, patched ones in settle().
+A creation, deletion or handover sets the final status at once. After a patch, settle() sets the
+final status.
 """
 
 from __future__ import annotations

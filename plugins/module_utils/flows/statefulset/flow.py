@@ -76,14 +76,15 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
                "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
     elif primary.partition:
         yield (f"updateStrategy of StatefulSet {primary.name} has the partition "
-               f"{primary.partition}, which keeps pods from being "
-               f"updated: this update sets its own, and restores {primary.partition} at the end")
+               f"{primary.partition}, which keeps pods from being updated: this update sets "
+               f"another partition, and restores {primary.partition} at the end")
     max_unavailable_pods = request.max_unavailable.resolve(primary.replicas, round_up=False)
     if (request.overrides_strategy and max_unavailable_pods > 1
             and "maxUnavailable" not in primary.rolling_update):
         yield ("max_unavailable has no effect: this cluster replaces the pods of a StatefulSet "
-               "one at a time, since it does not have the feature gate MaxUnavailableStatefulSet, "
-               f"or {primary.name} has no rollingUpdate in its updateStrategy")
+               "one at a time. Either the cluster lacks the feature gate "
+               f"MaxUnavailableStatefulSet, or {primary.name} has no rollingUpdate in its "
+               "updateStrategy")
 
 
 def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
@@ -92,8 +93,8 @@ def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
                          for claims in (primary.claims, objects(spec, "volumeClaimTemplates")))
     if "volumeClaimTemplates" in spec and (stored.keys() != requested.keys() or any(
             not _contains(stored[name], claim) for name, claim in requested.items())):
-        yield ("volumeClaimTemplates of the definition differ from those of StatefulSet "
-               f"{primary.name}, which cannot be changed: they are left as they are")
+        yield (f"StatefulSet {primary.name} keeps its volumeClaimTemplates, although the "
+               "definition has others: this field cannot be changed")
 
 
 def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
@@ -101,7 +102,10 @@ def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields, with or without defaults."""
+    """Return whether the stored value has all requested fields, with the same values.
+
+    Further stored fields, such as defaults, are ignored.
+    """
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

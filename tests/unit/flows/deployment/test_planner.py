@@ -793,9 +793,9 @@ def test_task_warns_once_that_the_strategy_is_not_restored(next_params):
     run_to_end(decide_and_collect, request_for(**next_params), model)
 
     assert [warning for warning in warnings if warning] == [
-        "another client set progressDeadlineSeconds of the Deployment foo during the update. The "
-        "only evidence of the previous strategy is an annotation, so the current strategy stays: "
-        "max_surge 1, max_unavailable 0"]
+        "the Deployment foo keeps its current strategy (max_surge 1, max_unavailable 0): another "
+        "client set progressDeadlineSeconds during the update, so the record of the previous "
+        "strategy (an annotation) may be forged"]
 
 
 def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():

@@ -90,7 +90,7 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
             continue
         has_previous_template = revision == controller.current_revision
         kind = (THIRD_TEMPLATE if not has_previous_template
-                else PREVIOUS_TEMPLATE_KEPT if controller.uses_previous_template(name)
+                else PREVIOUS_TEMPLATE_KEPT if controller.recreates_from_previous_template(name)
                 else PREVIOUS_TEMPLATE)
         # With podManagementPolicy Parallel, the controller replaces unready pods.
         old_pods[name] = _UnreadyOldPod(

@@ -104,43 +104,45 @@ def refuse_too_large_annotations(request: Request, primary: Controller,
                                          f"{primary.name} -o yaml"))
 
 
-def nothing_to_roll_back(request: Request, newest_other: Revision | None,
+def nothing_to_roll_back(request: Request, newest_other_revision: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish_commands: t.Sequence[str] = ()) -> RolloutError:
     """Return the error for a rollback if no update is in progress or the old template is missing.
 
-    newest_other: the newest revision with a template other than the current template.
+    newest_other_revision: the newest revision with a template other than the current template.
     finish_commands: the commands that finish an update in progress.
     """
-    previous = (f"; the previous revision is {newest_other.number} "
-                f"({image_names(images_of(newest_other.template))})" if newest_other else "")
+    rollback = rollback_command(request, newest_other_revision)
+    previous = (f"; the previous revision is {newest_other_revision.number} "
+                f"({image_names(images_of(newest_other_revision.template))})"
+                if newest_other_revision else "")
     return RolloutError(f"{message}{previous}", where=request.where,
-                        next_command=list_alternatives(*finish_commands,
-                                                       rollback_command(request, newest_other))
-                        if newest_other or not finish_commands else
-                        (*finish_commands, "then:", rollback_command(request, newest_other)))
+                        next_command=list_alternatives(*finish_commands, rollback)
+                        if newest_other_revision or not finish_commands else
+                        (*finish_commands, "then:", rollback))
 
 
 def template_lost(request: Request, is_paused: bool,
-                  newest_other: Revision | None) -> RolloutError:
+                  newest_other_revision: Revision | None) -> RolloutError:
     """Return the error for a rollback if the old template no longer exists."""
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
                         "longer exists",
                         where=request.where,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
-                        next_command=list_alternatives(advise_rerun(is_paused),
-                                                       rollback_command(request, newest_other)))
+                        next_command=list_alternatives(
+                            advise_rerun(is_paused),
+                            rollback_command(request, newest_other_revision)))
 
 
-def rollback_command(request: Request, newest_other: Revision | None) -> str:
+def rollback_command(request: Request, newest_other_revision: Revision | None) -> str:
     """Return the command that rolls back to a revision, or that updates to an earlier image.
 
     The image is a placeholder, since a user with annotate permission can forge the recorded image.
     """
-    if newest_other is None:
+    if newest_other_revision is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
-    return request.command(State.ROLLED_BACK, to_revision=newest_other.number)
+    return request.command(State.ROLLED_BACK, to_revision=newest_other_revision.number)
 
 
 def refuse_ambiguous_revision(request: Request, revisions: t.Sequence[Revision]) -> None:

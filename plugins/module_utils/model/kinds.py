@@ -168,7 +168,7 @@ class State(StrEnum):
     MIGRATED = "migrated"
 
     @property
-    def changes_template(self) -> bool:
+    def updates(self) -> bool:
         return self is State.UPDATED
 
     @property

@@ -204,7 +204,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, options: Js
                                f"itself: leave it out")
         return
     template_options = [option for option in TEMPLATE_OPTIONS if option in options]
-    if state.changes_template and not template_options and "roll_on" not in options:
+    if state.updates and not template_options and "roll_on" not in options:
         raise RolloutError("nothing to update: give one of image, images, template, definition or "
                            "src, or roll_on")
     if len(template_options) > 1:

@@ -131,8 +131,7 @@ class Request:
     @property
     def needs_dry_run(self) -> bool:
         """Whether only a dry run can show the desired template."""
-        return self.state.changes_template and (self.template is not None
-                                                or self.definition is not None)
+        return self.state.updates and (self.template is not None or self.definition is not None)
 
     def rollback_request(self) -> Request:
         """Return the request to roll back the update."""
@@ -207,8 +206,7 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
     repeated_state = (None if repeats_all or (goal_state.migrates and request.migrates)
                       else goal_state)
     options = _command_options(request, repeated_state, is_for_fleet, state_options | changes)
-    is_complete = not goal_state.changes_template or bool(
-        {"image", "images", "roll_on"} & options.keys())
+    is_complete = not goal_state.updates or bool({"image", "images", "roll_on"} & options.keys())
     is_pastable = is_complete and not commands.NOT_PASTABLE & options.keys()
     module = request.module.module_for(goal_state)
     command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None

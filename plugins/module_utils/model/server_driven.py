@@ -159,7 +159,7 @@ class StatefulSet(RevisionDriven):
         """The number of pods, from the lowest ordinal, that keep the previous template."""
         return number(self.rolling_update, "partition")
 
-    def uses_previous_template(self, pod: str) -> bool:
+    def recreates_from_previous_template(self, pod: str) -> bool:
         """Return whether the pod would be recreated from the previous template."""
         return self.replaces_pods_automatically and pod_ordinal(pod) < self.start + self.partition
 

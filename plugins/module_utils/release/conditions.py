@@ -61,7 +61,7 @@ class Release:
         return bool(self.history.updates) and self.history.summary.is_paused
 
     @property
-    def has_ended(self) -> bool:
+    def has_update_ended(self) -> bool:
         """Return whether the last update is complete, or stopped before reaching its stage."""
         return bool(self.history.updates) and not self.history.summary.is_paused
 
@@ -92,12 +92,13 @@ class Release:
     def next_stage(self) -> Stage | None:
         update_count = len(self.history.updates)
         return (self.request.pauses[update_count] if update_count < len(self.request.pauses)
-                and not self.has_ended else None)
+                and not self.has_update_ended else None)
 
     @property
     def only_final_update_remains(self) -> bool:
         """Return whether the next update runs to the end, without another stage."""
-        return self.request.completes_update and not self.has_ended and self.next_stage is None
+        return (self.request.completes_update and not self.has_update_ended
+                and self.next_stage is None)
 
     @property
     def split(self) -> SplitConditions:

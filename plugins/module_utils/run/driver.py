@@ -282,7 +282,7 @@ class _Run(_Task):
         return None
 
     def begin(self, observed: Observed) -> None:
-        responses = preflight.check_permissions(
+        responses = preflight.check_permissions_and_send_requests(
             self.flow, self.request, self.gateway, self.memory, observed)
         if turn := self.split_turn_of(observed, None):
             self.splits.check_permissions(turn)

@@ -32,11 +32,12 @@ FIELDS_READ_UNDER_LEASE = ("budgets", "autoscalers")
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
-def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
-                      observed: Observed) -> Responses:
-    """Check the permissions of the task, and disable optional features that lack permissions.
+def check_permissions_and_send_requests(flow: Flow, request: Request, gateway: Gateway,
+                                        memory: Memory, observed: Observed) -> Responses:
+    """Check the permissions of the task, and request the related objects.
 
-    Returns the responses that may be read before the Lease is acquired. Raises RolloutError.
+    Disables optional features that lack permissions. Returns the responses that may be read before
+    the Lease is acquired. Raises RolloutError.
     """
     from ..explain import permissions
 

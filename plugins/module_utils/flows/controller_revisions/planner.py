@@ -46,7 +46,7 @@ class RevisionDrivenSettings(Settings[RevisionDrivenT]):
         return recorded.with_nonzero_history_limit({**self.baseline, "updateStrategy": strategy})
 
     @property
-    def warning_about_unrestored(self) -> str:
+    def warning_about_unrestored_settings(self) -> str:
         primary, observed = self.primary, self.observed
         if (observed.has_observed_original_settings
                 or not observed.would_restoring_raise_max_unavailable):

@@ -204,7 +204,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                             "RollingUpdate")
 
     @property
-    def warning_about_unrestored(self) -> str:
+    def warning_about_unrestored_settings(self) -> str:
         primary, record = self.primary, self.observed.record
         restores_strategy = self.baseline["strategy"] != primary.settings["strategy"]
         if (record is None or "strategy" not in record.original or primary.has_update_settings

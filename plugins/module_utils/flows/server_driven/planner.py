@@ -49,7 +49,8 @@ class Planner(Rules[ObservedT]):
         decision = self._roll_back() if self.request.rolls_back_update else self._roll_forward()
         if isinstance(decision, Step) and isinstance(decision.write, Patch):
             # Each patch replaces the record, so no later task can give this warning.
-            return dataclasses.replace(decision, warning=self.settings.warning_about_unrestored)
+            return dataclasses.replace(
+                decision, warning=self.settings.warning_about_unrestored_settings)
         return decision
 
     def _roll_forward(self) -> Decision:

@@ -54,7 +54,7 @@ class Settings(t.Generic[ObservedT]):
         raise NotImplementedError
 
     @property
-    def warning_about_unrestored(self) -> str:
+    def warning_about_unrestored_settings(self) -> str:
         """The warning about settings that are not restored at the end of the update, or ""."""
         return ""
 

@@ -43,7 +43,7 @@ def turn_options(request: Json, state: Json) -> Json:
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
-    """Wrap options.analysis_options().
+    """Wrap analysis_options() of release/turn_options.py.
 
     pair: the name of a controller, and the index of one of its analyses.
     """

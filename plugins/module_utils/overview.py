@@ -124,8 +124,8 @@ def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by the names of their controllers.
 
-    A migration is listed under the name of the migrated controller, and under the name of its
-    object of the request's kind.
+    A migration is listed under the name of the migrated controller, and under the name of the
+    object that has the request's kind and belongs to the migration.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:
@@ -137,13 +137,16 @@ def _migrations(flow: Flow, request: Request,
 
 
 def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the primary of a successor, or any other name unchanged."""
+    """Return the primary's name if `name` is the name of a successor; otherwise, `name`."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGateway,
                             controller: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions of a controller (None: of all), by the uid of the owner."""
+    """Return ControllerRevisions by the uid of their owner.
+
+    controller: the owner, or None for all owners.
+    """
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):
         for item in gateway.revisions([controller.uid] if controller else []) or []:

@@ -68,8 +68,9 @@ options:
     type: list
     elements: str
   namespace_selectors:
-    description: Label selectors of the namespaces (at most 100), instead of O(namespaces).
-      Namespaces without a matching controller are skipped. Needs the permission to list namespaces.
+    description: Label selectors of the namespaces, instead of O(namespaces). At most 100 namespaces
+      may match. Namespaces without a matching controller are skipped. Needs the permission to list
+      namespaces.
     type: list
     elements: str
   namespace:
@@ -129,7 +130,7 @@ options:
     description:
       - A complete manifest of the controller, as text or as a dictionary. The number of replicas
         is ignored.
-      - For a ReplicationController or a ReplicaSet, if the manifest has another name, it is used as
+      - For a ReplicationController or a ReplicaSet, another name in the manifest is used as
         O(next_name). For other kinds, only the pod template is used, and the kind and the name must
         be those of the controller.
     type: raw
@@ -169,16 +170,16 @@ options:
     description:
       - Maximum number of pods above the desired number, as a number or a percentage (rounded up).
       - By default, V(1), or V(0) for a DaemonSet. For a Deployment or a DaemonSet, if
-        O(max_unavailable) is not set either, the default is the value in its update strategy. Not
-        for a StatefulSet, nor for a DaemonSet with O(pause_at).
+        O(max_unavailable) is not set either, the default is the value in its update strategy. This
+        option is not for a StatefulSet, nor for a DaemonSet with O(pause_at).
     type: str
   max_unavailable:
     description:
-      - Maximum number of unavailable pods below the desired number, as a number or a percentage
-        (rounded down, for a DaemonSet up).
+      - How far the number of available pods may fall below the desired number, as a number or a
+        percentage (rounded down, for a DaemonSet up).
       - By default, V(0). For a Deployment or a DaemonSet, if O(max_surge) is not set either, the
         default is the value in its update strategy. For a StatefulSet, the default is its
-        C(maxUnavailable), or else V(1). More than V(1) needs the feature gate
+        C(maxUnavailable), or else V(1). For a StatefulSet, more than V(1) needs the feature gate
         C(MaxUnavailableStatefulSet).
     type: str
   pod_replacement_policy:
@@ -218,7 +219,7 @@ options:
       - The cluster needs room for twice the number of pods. If a ResourceQuota does not have
         enough, the task fails before its first change. O(max_surge) and O(max_unavailable) are not
         used. Old pods that were removed before this option was set are not created again.
-      - For a ReplicationController, a ReplicaSet or a Deployment.
+      - This option is only for a ReplicationController, a ReplicaSet or a Deployment.
     type: bool
     default: false
   soak:
@@ -454,7 +455,7 @@ EXAMPLES = r"""
     name: foo-v1
     src: foo-v2.yaml
 
-- name: Start the update of a Deployment, and let a later task without wait follow it
+- name: Start the update of a Deployment without waiting (to wait later, leave out wait=false)
   baton.kubernetes.rolling_update:
     name: foo
     kind: Deployment

@@ -163,7 +163,7 @@ QUERIES = {
     "a range vector": (
         [query_metric('queue_length{pod=~"$pods"}[1m]')],
         None,
-        "the query returns a matrix, not a number",
+        "the query returns a result of type matrix, not a number",
     ),
     "an invalid query": (
         [query_metric('sum(queue_length{pod=~"$pods"}')],

@@ -393,7 +393,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 
     assert ("another client keeps undoing this step (scale foo-" in error.value.what
             and "5 times" in error.value.what)
-    assert "find out who changes it" in error.value.next_command
+    assert "find out which client undoes this step" in error.value.next_command
     assert (namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete"
             and len(namespace.pods()) == REPLICAS)
 

@@ -257,8 +257,8 @@ def test_update_paused_after_a_split_is_completed_by_another_run(shop, namespace
 
 @pytest.mark.full
 @pytest.mark.parametrize("variables, message", [
-    ({"route": ""}, "stages: 25%/1% is a share of the requests: give route"),
-    ({"controller": "", "names": ["foo"]}, "of one controller: give controller"),
+    ({"route": ""}, "stages: 25%/1% has a share of the requests: give route"),
+    ({"controller": "", "names": ["foo"]}, "for only one controller: give controller"),
     ({"route": "absent"}, "The requests could not be held before stage 25% of foo: "),
 ], ids=["no route", "names", "missing route"])
 def test_release_without_a_usable_route_changes_nothing(shop, namespace, variables, message):

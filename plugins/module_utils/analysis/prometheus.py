@@ -43,7 +43,7 @@ MAX_WARNINGS = 3
 BACKOFF = (0.2, 1.0)
 _PREFIX = "prometheus_"
 _URL_HINT = ("it must look like http://prometheus.example.com:9090, maybe with a path; in a user "
-             "name and a password, escape / ? # @ : [ ] by %")
+             "name or a password, percent-encode these characters: / ? # @ : [ ]")
 
 
 class Prometheus:
@@ -59,8 +59,8 @@ class Prometheus:
                          "Content-Type": "application/x-www-form-urlencoded"}
         self._timeout = parse_duration("prometheus_timeout", options["timeout"])
         if not 0 < self._timeout < 3600:
-            raise RolloutError("prometheus_timeout must be more than 0 seconds, and at most an "
-                               f"hour, not {self._timeout:g}")
+            raise RolloutError("prometheus_timeout must be more than 0 seconds and less than an "
+                               f"hour, but is {self._timeout:g} seconds")
         for option in ("ca_cert", "client_cert", "client_key"):
             if option in options and not os.path.isfile(options[option]):
                 raise RolloutError(f"prometheus_{option} {options[option]} does not exist"
@@ -97,7 +97,8 @@ class Prometheus:
         """Return (status, body, ""), or (0, b"", error) without a response."""
         import urllib3
 
-        # The query may be too long for a URL. The timeout is in ms because Prometheus rejects 2.5s.
+        # Use POST, because the query may be too long for a URL. The timeout is in ms, because
+        # Prometheus rejects 2.5s.
         body = urlencode({"query": query,
                           "timeout": f"{max(1, math.ceil(self._timeout * 1000))}ms"},
                          errors="replace")
@@ -155,8 +156,8 @@ class Prometheus:
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
         elif text(data, "resultType") != "vector":
-            result_type = display_text(text(data, "resultType")) or "nothing"
-            raise RolloutError(f"the query returns a {result_type}, not a number",
+            result_type = display_text(text(data, "resultType")) or "unknown"
+            raise RolloutError(f"the query returns a result of type {result_type}, not a number",
                                where=self.server,
                                next_command=f"correct the query: {_truncate(query)}")
         if len(samples) > 1:

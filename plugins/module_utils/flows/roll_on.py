@@ -90,13 +90,14 @@ def _references(request: Request, template: Json) -> dict[Reference, bool]:
     if len(references) > MAX_OBJECTS:
         raise RolloutError(f"its pods read {len(references)} ConfigMaps and Secrets, and roll_on "
                            f"reads at most {MAX_OBJECTS}", where=request.where,
-                           next_command="list the objects that matter in roll_on, instead of auto")
+                           next_command="instead of auto, list in roll_on only the objects that "
+                                        "matter")
     return dict(sorted(references.items()))
 
 
 def _missing_object_error(request: Request, reference: Reference) -> RolloutError:
     is_listed = reference in request.roll_on
     return RolloutError(f"there is no {reference.kind} {reference.name}, which "
-                        f"{'roll_on names' if is_listed else 'its pods need'}",
+                        f"{'is listed in roll_on' if is_listed else 'its pods need'}",
                         where=request.where,
                         next_command=(f"create the {reference.kind}, then:", request.command()))

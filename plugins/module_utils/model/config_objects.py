@@ -4,9 +4,9 @@
 
 """ConfigMaps and Secrets that pods read, and checksums of their data.
 
-A checksum is stored in the pod template, which more users may read than the Secret. With a plain
-hash of a password, these users could test guesses. The checksum of a Secret is therefore an HMAC
-with its random uid as key, which only readers of the Secret know.
+A checksum is stored in the pod template. With a plain hash of a password, users who may read the
+template, but not the Secret, could test guesses. The checksum of a Secret is therefore an HMAC. Its
+key is the random uid of the Secret, which only readers of the Secret know.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import typing as t
 
 MAX_NAME_LENGTH = 253
 HASH_LENGTH = 10
-#: A ratio of difflib: about one typo in four letters.
+#: A ratio of difflib that allows about one typo in four letters.
 MIN_SIMILARITY = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 

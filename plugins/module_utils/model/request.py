@@ -27,15 +27,15 @@ class Request:
 
     name: str
     namespace: str = "default"
-    #: The namespace of a task without the option namespace.
+    #: The namespace that is used if the option `namespace` is missing.
     default_namespace: str = "default"
     module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
     #: The name of a successor that replaces the primary for good, or None.
     next_name: str | None = None
-    #: Images by container name. "" stands for the container that runs an image of the new image's
-    #: repository.
+    #: Images by container name. "" stands for the container with an image of the same repository,
+    #: or for the only container.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: A strategic merge patch for the pod template.
     template: Json | None = None
@@ -44,12 +44,14 @@ class Request:
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksum of each referenced object. None before they are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
-    #: None rolls back the update in progress.
+    #: The revision to restore. If None, a rollback undoes the update in progress. Also None before
+    #: `previous` is resolved.
     to_revision: int | None = None
     #: Whether to_revision is `previous` (flows/previous.py).
     rolls_back_to_previous: bool = False
     #: The template of to_revision, or None before the history is read.
     revision_template: Json | None = None
+    #: Whether to migrate a controller that is controlled by another object (release_owner).
     releases_owner: bool = False
     #: The label that distinguishes old and new pods (deployment_label_key).
     label_key: str = object_meta.DEPLOYMENT_LABEL
@@ -109,7 +111,10 @@ class Request:
 
     @property
     def rolls_back_update(self) -> bool:
-        """Whether the task rolls back, and no template of to_revision has been read."""
+        """Whether the task rolls back the update in progress.
+
+        Also true before the template of to_revision is read.
+        """
         return self.state.rolls_back and self.revision_template is None
 
     @property
@@ -144,7 +149,7 @@ class Request:
         if self.revision_template is not None:
             return self.revision_template
         if self.state.restarts:
-            # With a timestamp, a repeated task could not recognize the update in progress.
+            # Use a digest: with a timestamp, a repeated task could not recognize its update.
             digest = identity.digest(without_label(template, self.label_key))
             return with_annotation(template, object_meta.RESTART, digest)
         desired = template
@@ -193,7 +198,8 @@ class Request:
 
 def _command(request: Request, state: State | None, fallback: str, changes: Json) -> str:
     if request.state != request.options.get("state", request.module.default_state):
-        state = state or request.state  # The request comes from rollback_request().
+        # A request of rollback_request() has another state than its options.
+        state = state or request.state
     goal_state = state or request.state
     is_for_fleet = commands.is_for_fleet(request.options, state, changes)
     if "images" in changes:
@@ -240,7 +246,10 @@ def _state_options(request: Request, goal_state: State, state: State | None) -> 
 
 def _command_options(request: Request, repeated_state: State | None, is_for_fleet: bool,
                      changes: Json) -> Json:
-    """Return the options of a command. repeated_state: repeat only its options (None: all)."""
+    """Return the options of a command.
+
+    repeated_state: the state whose options are repeated. If None, all options are repeated.
+    """
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_for_fleet else None
     has_namespaces = is_for_fleet and any(option in request.options

@@ -25,7 +25,7 @@ class Action(StrEnum):
     ANNOTATE = "annotate"
     CREATE = "create"
     SCALE = "scale"
-    RENAME = "rename"  # gives the primary the new template; kubectl would rename the successor
+    RENAME = "rename"  # gives the primary the new template; kubectl renamed the successor instead
     RESTORE = "restore"
     DELETE = "delete"
     FREEZE = "freeze"  # freezes an autoscaler
@@ -144,7 +144,7 @@ class Wait:
     #: A condition, such as "foo is gone", or numbers of pods, such as "foo 2/4 available".
     until: str
     is_condition: bool = False
-    #: Whether only controllers of the cluster end the wait, so that the task observes less often.
+    #: Whether only controllers in the cluster can end the wait. The task then observes less often.
     is_ended_by_server: bool = False
     #: The controller whose deletion the task waits for.
     deleted: Controller | None = None

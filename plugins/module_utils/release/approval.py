@@ -52,7 +52,7 @@ class Approval:
         rollouts = self.rollouts or []
         if self.name and len(rollouts) != 1:
             return {}
-        # The rollout may have the name of the successor.
+        # Prefer self.name, because the name in the rollout may be that of the successor.
         return {self.name or text(rollout, "name"): rollout for rollout in rollouts}
 
     @property
@@ -65,7 +65,7 @@ class Approval:
                                                  rollouts.get(text(result, "name"), {}))
             if self.rollouts is None or text(rollout_at_pause, "phase") not in IN_PROGRESS_PHASES:
                 return result
-            # Another client may have deleted or updated the controller.
+            # Skip a controller that another client has deleted or updated.
             return (result | {"rollout": rollout_at_pause | current_rollout}
                     | ({} if current_rollout and is_same_update(rollout_at_pause, current_rollout)
                        else {"skipped": True}))
@@ -76,7 +76,10 @@ class Approval:
 
 
 def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
-    """Return the end of the wait for an approval. It and wait_start are in seconds since 1970."""
+    """Return the end of the wait for an approval.
+
+    The end and wait_start are in seconds since 1970.
+    """
     # Unlike wait_start, the recorded start is the same in a repeated run. Another client may have
     # written a later time, so take the minimum.
     recorded_starts = [seconds(rollout.get("since"))
@@ -90,7 +93,7 @@ def _outcome(rollout_at_pause: Json, current_rollout: Json) -> str:
         return "denied"
     phase, direction = text(current_rollout, "phase"), text(current_rollout, "direction")
     if phase == "complete":
-        # Compare images, because another client may have written the record.
+        # The phase is no proof, because another client may have written the record: compare images.
         return ("approved" if desired_images(current_rollout) == desired_images(rollout_at_pause)
                 else "denied")
     return "waiting" if phase == "paused" or direction != "forward" else "approved"

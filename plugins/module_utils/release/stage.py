@@ -23,9 +23,9 @@ class Stage:
 
     #: Such as "3" or "10%".
     pods: str
-    #: A percentage of the requests; "" if the requests follow the pods.
+    #: A percentage of the requests, or "" if the stage sets no share.
     traffic: str = ""
-    #: Time to keep the old pods ("15m"); "" except at the stage that keep_old_for adds.
+    #: How long to keep the old pods, such as "15m". Set only for the stage that keep_old_for adds.
     keep_for: str = ""
 
     def __str__(self) -> str:
@@ -84,11 +84,11 @@ def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
               for stage in stages_with_share
               if stage.size == Size(100, percent=True) and not keeps_old]
     if not (traffic.get("route") or traffic.get("service")):
-        errors.append(f"{message_start}{first} is a share of the requests: give "
-                      f"{option_name('route')}, the route of the requests; or only "
-                      f"{option_name('service')}, for 0% or 100%")
+        errors.append(f"{message_start}{first} has a share of the requests: give "
+                      f"{option_name('route')} (for a share of 0% or 100%, "
+                      f"{option_name('service')} is enough)")
     if not selection.get("name"):
-        errors.append(f"{message_start}{first} is a share of the requests of one controller: give "
-                      f"{option_name('name')}, and release further controllers in runs "
-                      "of their own")
+        errors.append(f"{message_start}{first} has a share of the requests, which is possible for "
+                      f"only one controller: give {option_name('name')}, and release further "
+                      "controllers in runs of their own")
     return errors

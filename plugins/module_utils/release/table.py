@@ -4,8 +4,8 @@
 
 """The decision tables of a release: the next turn of the roles image_bump and rollback. No I/O.
 
-The first row whose condition holds (conditions.py) decides the next turn. docs/concepts/release.md
-has the same tables.
+The first row that applies (conditions.py) decides the next turn. docs/concepts/release.md has the
+same tables.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ END = [
 
 
 def _unless_failed(*rows: Row) -> list[Row]:
-    return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds)) for row in rows]
+    return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds))
+            for row in rows]
 
 
 def _holds_unless_failed(holds: t.Callable[[Release], t.Any], release: Release) -> bool:
@@ -263,18 +264,18 @@ IMAGE_BUMP = [
         Row("paused at a stage, and check files have not run there", "run the next file",
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),
-        Row("the requests are split, the stage has passed, and next comes a stage without a "
-            "share, or the update to the end without `keep_old`",
+        Row("the requests are split, the stage has passed, and the next update goes to a stage "
+            "without a share or, unless `keep_old` is set, to the end",
             "restore the route, before further pods are updated",
             lambda release: release.split.needs_restoration, _restore_route),
         Row("the next stage has a share of the requests, and the requests are not split",
             "send all requests to the old pods, unless a repeated run finds more new pods than "
-            "the stage before has, or fewer old pods than `keep_old` keeps",
+            "the previous stage has, or fewer old pods than `keep_old` keeps",
             lambda release: release.split.needs_hold, _hold),
-        Row("a stage remains, and it is the first, or the stage before it has passed",
+        Row("a stage remains, and it is the first, or the previous stage has passed",
             "update to this stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
-        Row("all stages have passed, and the last one is 100%, or in check mode",
+        Row("all stages have passed, and the last stage is 100% or the run is in check mode",
             "update to the end",
             lambda release: release.only_final_update_remains, _update_to_end),
         Row("paused before 100%, an approval is requested, and the user was not yet shown how to "
@@ -323,7 +324,8 @@ ROLLBACK = [
             lambda release: _roll_back(
                 release, release.names_unless_single(release.names_to_abort))),
         Row("an image is requested, in check mode, and updates in progress lead to another image",
-            "show that an update follows; check mode aborts nothing, so the module would refuse it",
+            "show that an update follows; check mode aborts nothing, so the module would refuse "
+            "the update",
             lambda release: release.request.check_mode and release.names_to_abort
             and not release.history.with_purpose("plan"),
             lambda release: Turn("show", "Show the remaining update", "plan",
@@ -343,5 +345,5 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 
 def next_turn(release: Release) -> Turn:
-    """Return the turn of the first row whose condition holds."""
+    """Return the turn of the first row that applies."""
     return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))

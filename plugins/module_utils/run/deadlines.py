@@ -4,8 +4,9 @@
 
 """Deadlines of waits, and limits of attempts.
 
-The option progress_deadline works like progressDeadlineSeconds of a Deployment. A *fatal* cause
-does not end by itself, so the update fails sooner: after failure_grace.
+The option progress_deadline works like progressDeadlineSeconds of a Deployment. A cause of missing
+progress is *fatal* if the cause does not end by itself. An update with a fatal cause fails sooner:
+after failure_grace.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ CAUSE_TIMEOUT = 2.0
 LARGE_CONTROLLER_SIZE = 200
 #: Seconds without progress after which even the pods of a large controller are listed.
 CHEAP_CHECK_SECONDS = 10.0
-#: Rejected pods per unavailable replica that make a cause fatal. (Controllers replace rejected pods
-#: at once.)
+#: A rejection becomes fatal after this many further rejected pods per unavailable replica.
+#: (Controllers replace rejected pods at once.)
 MAX_REJECTED_PODS = 3
 MAX_REPETITIONS = 5
 MAX_REJECTED_WRITES = 20
@@ -61,7 +62,8 @@ class Attempts:
             raise RolloutError(f"another client keeps undoing this step ({step_line(step)}): it "
                                f"was taken {MAX_REPETITIONS} times",
                                where=_where(request, step),
-                               next_command=("find out who changes it (an autoscaler?), then:",
+                               next_command=("find out which client undoes this step (an "
+                                             "autoscaler?), then:",
                                              request.command()))
 
     def count_step(self, step: Step) -> None:
@@ -276,7 +278,8 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
     """Return the suggestions of the causes, and then the alternative commands, one per line.
 
-    is_undone: whether a rollback deletes the new pods.
+    is_undone: whether a rollback deletes the new pods. Suggestions that name a new pod are
+    then left out.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]

@@ -57,7 +57,7 @@ class ImageDrift:
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
-        """Compare the images if due. If image_drift=fail, raises RolloutFailed if they differ."""
+        """Compare the images if due. Raises RolloutFailed if they differ and image_drift=fail."""
         if request.image_drift == "ignore" or request.state.rolls_back or not request.waits:
             return
         if status.direction == "back":

@@ -67,7 +67,7 @@ class Incidents:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: Counts of the Events to ignore, by uid. Only a higher count is an incident.
+        #: For each Event (by its uid), the count to ignore. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
         #: Names of pods that another client has evicted, as of the last find().
@@ -109,7 +109,8 @@ class Incidents:
         causes = pod_health.causes(
             request, self.initial_pods, pods.new, max(self._scale_down.remaining_counts),
             changed_uids)
-        # A pod may also have failed and then recovered, or been deleted.
+        # If there are no causes except deleted pods, add the past failures: the failed pods may
+        # have recovered or been deleted since.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(

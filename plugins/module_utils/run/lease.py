@@ -5,8 +5,9 @@
 """Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
 The rules follow client-go's leaderelection: a Lease expires when a waiting client has seen no
-change for LEASE_DURATION by its own clock, because another client may have written renewTime and
-leaseDurationSeconds. In addition, a task renews its Leases before each write.
+change for LEASE_DURATION by the client's own clock. The Lease's renewTime and leaseDurationSeconds
+do not count, because another client may have written them. In addition, a task renews its Leases
+before each write.
 
 Earlier versions named Leases without the kind of the controller. To exclude tasks of these
 versions, each task also acquires a Lease with such a name: the shared Lease. Tasks of this version
@@ -40,7 +41,8 @@ RENEW_DEADLINE = LEASE_DURATION / 2
 RETRY_PERIOD = 0.5
 #: Seconds since renewTime after which a Lease counts as abandoned.
 ABANDONED_AFTER = 4 * LEASE_DURATION
-#: Less than LEASE_DURATION, or a waiting task of an earlier version would take the shared Lease.
+#: Must be less than LEASE_DURATION. Otherwise, a waiting task of an earlier version would take the
+#: shared Lease.
 SHARED_RENEW_INTERVAL = 5.0
 #: A write may conflict with tasks for other kinds, which also write the shared Lease.
 MAX_WRITE_ATTEMPTS = 10
@@ -104,9 +106,9 @@ class TaskContext(t.NamedTuple):
 
 
 class TaskLeases:
-    """The Leases of a task for controllers of one name.
+    """The Leases that a task acquires for the controllers with one name.
 
-    An exclusive Lease for each kind that the task may change, and a shared Lease.
+    A task has an exclusive Lease for each kind that the task may change, and a shared Lease.
     """
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],

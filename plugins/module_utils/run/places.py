@@ -53,10 +53,11 @@ def refuse_too_many_namespaces(namespaces: t.Sequence[str]) -> None:
 
 
 def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
-                         namespaces: t.Sequence[str] = ()) -> list[Request]:
-    """Return a request for each namespace and kind. Without the option name, its name is "any".
+                        namespaces: t.Sequence[str] = ()) -> list[Request]:
+    """Return a request for each namespace and kind.
 
-    Raises RolloutError for invalid options.
+    If the option `name` is missing, the name of each request is "any". Raises RolloutError for
+    invalid options.
     """
     places = [(namespace, kind)
               for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]
@@ -69,7 +70,8 @@ def expand_requests(
         params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
     """Return the shared connection, and the requests for all namespaces that the options choose.
 
-    The connection is None for a single namespace. Raises RolloutError.
+    The connection is None if neither namespaces nor namespace_selectors is given. Raises
+    RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):

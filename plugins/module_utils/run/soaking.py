@@ -161,8 +161,9 @@ class Soaking:
     def _decision_before_end(self, view: View, decision: WatchPods,
                              start_step: Step | None) -> Step | Wait | WatchPods | None:
         """Return the next decision, or None if the soak has passed."""
-        if self._pods.healthy_new_count < view.new_pod_count:
-            return Wait(f"{view.new_pod_count} new pods of {view.controller_name} are ready",
+        new_pod_count = view.new_pod_count
+        if self._pods.healthy_new_count < new_pod_count:
+            return Wait(f"{new_pod_count} new pods of {view.controller_name} are ready",
                         is_condition=True)
         if start_step:
             self._has_passed = False
@@ -245,7 +246,8 @@ class _WatchTime:
 
 
 def _start_step(view: View, primary: Controller, current_soak: Soak) -> Step:
-    pods = f"{view.new_pod_count} new pod{'s' if view.new_pod_count != 1 else ''}"
+    new_pod_count = view.new_pod_count
+    pods = f"{new_pod_count} new pod{'s' if new_pod_count != 1 else ''}"
     return soak.annotate_soak(
         primary, current_soak.text, f"watching {pods} for {view.request.soak:g} s")
 

@@ -89,7 +89,7 @@ class WatchedPods:
             self.active_old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return the changed new pods since the last call: one item per change, in order."""
+        """Return new pods that have changed since the last call: one item per change, in order."""
         changes, self._changes = self._changes, []
         return changes
 

@@ -28,7 +28,7 @@ class Reader(t.Protocol):
     """Reads the objects of related.py."""
 
     def related(self) -> Related:
-        """Return the related objects; `features` stays empty."""
+        """Return the related objects. The field `features` of the result is empty."""
 
     def features(self, observed: Observed) -> frozenset[str]:
         """Return the features common to the GatewayClasses of the route."""

@@ -60,7 +60,8 @@ class TrafficRequest:
     #: The name of the route or, without a route, of the Service.
     route: str
     route_kind: str = ROUTE_KINDS[0]
-    #: The original Service. If "", the route must name exactly one Service of these pods.
+    #: The original Service. If "", the route must name exactly one Service that selects pods of the
+    #: controller.
     service: str = ""
     #: Whether the task has state=restored.
     restores: bool = False
@@ -137,7 +138,8 @@ def _check_request_without_route(service: str, share: Share, *, has_match_or_mir
     if share.new not in (0, share.total):
         raise RolloutError(f"a weight of {share} needs a route: the selector of a Service sends "
                            "all requests to one version",
-                           next_command="give weight=0% or weight=100%; or route, with a Gateway")
+                           next_command="give weight=0% or weight=100%, or give route (a route "
+                                        "needs a Gateway)")
 
 
 def command_options(params: Json) -> Json:
@@ -158,7 +160,7 @@ def parse_share(value: t.Any, option: str = "weight") -> Share:
     """Parse a percentage: Share(5, 1000) for "0.5%". Raises RolloutError."""
     parts = _PERCENTAGE.fullmatch(str(value).strip())
     if parts is None:
-        raise RolloutError(f"{option} {value} is not a percentage, such as 1, 0.5 or 10%")
+        raise RolloutError(f"{option} must be a percentage such as 1, 0.5 or 10%, not {value}")
     decimals = (parts[2] or "").rstrip("0")
     share = Share(int(parts[1] + decimals), 100 * 10 ** len(decimals))
     if share.new > share.total:
@@ -171,7 +173,7 @@ def _parse_mirror(params: Json) -> Share | None:
         return None
     share = parse_share(params["mirror"], "mirror")
     if params["route_kind"] != ROUTE_KINDS[0]:
-        raise RolloutError("only an HTTPRoute mirrors requests: split without mirror")
+        raise RolloutError("only an HTTPRoute can mirror requests: remove mirror")
     return share if share.new else None
 
 

@@ -177,9 +177,9 @@ def test_an_update_completes_after_repeated_kills(cluster):
 
 @pytest.mark.parametrize(("options", "missing", "what"), [
     ({}, ("ConfigMap", "shop"), "there is no ConfigMap shop, which its pods need"),
-    ({"roll_on": ["secret/other"]}, None, "there is no Secret other, which roll_on names"),
+    ({"roll_on": ["secret/other"]}, None, "there is no Secret other, which is listed in roll_on"),
     ({"roll_on": ["auto", "configmap/absent"]}, None,
-     "there is no ConfigMap absent, which roll_on names"),
+     "there is no ConfigMap absent, which is listed in roll_on"),
 ])
 def test_a_missing_object_is_an_error_before_the_first_write(cluster, options, missing, what):
     cluster.data.pop(missing, None)

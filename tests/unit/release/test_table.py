@@ -529,10 +529,10 @@ def test_error_names_the_controllers_that_cannot_be_rolled_back():
      "image_bump_stages: a stage has the keys pods and traffic, not weight"),
     ({"stages": [{"traffic": 1}], "traffic": TRAFFIC},
      "image_bump_stages: a stage has the keys pods and traffic: pods is missing"),
-    ({"stages": ["10%/1%"]}, "image_bump_stages: 10%/1% is a share of the requests: give "
-                             "image_bump_route, the route of the requests"),
-    ({"stages": ["10%/1%"], "layer": "playbook"}, "give route, the route of the requests; or only "
-                                                  "service, for 0% or 100%"),
+    ({"stages": ["10%/1%"]}, "image_bump_stages: 10%/1% has a share of the requests: give "
+                             "image_bump_route (for a share"),
+    ({"stages": ["10%/1%"], "layer": "playbook"},
+     "give route (for a share of 0% or 100%, service is enough)"),
     ({"stages": ["100%/1%"], "traffic": TRAFFIC},
      "100%/1% leaves no old pods for the other requests: a share needs fewer than 100% of the "
      "pods, or image_bump_keep_old"),
@@ -544,7 +544,8 @@ def test_error_names_the_controllers_that_cannot_be_rolled_back():
      "image_bump_keep_old_for needs an update that this run completes: let image_bump_stages end "
      "with 100%"),
     ({"stages": ["10%/1%"], "traffic": TRAFFIC, "selection": {"names": ["a", "b"]}},
-     "10%/1% is a share of the requests of one controller: give image_bump_name"),
+     "10%/1% has a share of the requests, which is possible for only one controller: give "
+     "image_bump_name"),
     ({"selection": {}},
      "Give exactly one of image_bump_name, image_bump_names and image_bump_label_selectors (given: "
      "none)"),

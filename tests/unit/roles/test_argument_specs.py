@@ -226,7 +226,8 @@ def test_stages_are_texts_or_dictionaries(stages, texts):
 
 @pytest.mark.parametrize("layer, values, error", [
     ("role", {"stages": "10%/101%"}, "image_bump_stages: weight 101% is more than 100%"),
-    ("playbook", {"stages": "10%/many"}, "stages: weight many% is not a percentage"),
+    ("playbook", {"stages": "10%/many"},
+     "stages: weight must be a percentage such as 1, 0.5 or 10%, not many%"),
     ("role", {"route": "Edge_1"}, "image_bump_route: route Edge_1 is not a valid name"),
     ("role", {"route_kind": "Ingress"}, "image_bump_route_kind: value of route_kind must be one"),
     ("role", {"service": "A"}, "image_bump_service: service A is not a valid name"),

@@ -290,7 +290,8 @@ def test_repeatedly_reverted_step_is_an_error():
                                          for _at, write in cluster.writes)
     assert max(scaling_counts.values()) == MAX_REPETITIONS == 5
     assert error.next_command == (
-        f"find out who changes it (an autoscaler?), then:\n{COMMAND} 'name=foo image=myimage:v2'")
+        "find out which client undoes this step (an autoscaler?), then:\n"
+        f"{COMMAND} 'name=foo image=myimage:v2'")
 
 
 def test_repeatedly_rejected_writes_are_an_error():

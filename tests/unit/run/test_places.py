@@ -57,7 +57,7 @@ def test_an_invalid_combination_is_refused(changes, sentence):
     assert error.value.what == sentence
 
 
-def test_each_namespace_and_kind_has_a_placeholder_request_in_the_order_of_the_task():
+def test_each_namespace_and_kind_has_a_request_in_the_order_of_the_task():
     task_params = params(namespaces=NAMESPACES, image="myimage:v2", label_selectors=["a=b"])
 
     requests = places.placeholder_requests(task_params, ["Deployment", "StatefulSet"])

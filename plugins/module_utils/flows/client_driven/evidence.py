@@ -18,7 +18,10 @@ from .observed import ClientDrivenObserved, expected_successor
 
 
 def match(request: Request, observed: ClientDrivenObserved) -> Match:
-    """Return how the template of the successor, or else of the primary, matches the request."""
+    """Return how the template of the successor matches the request.
+
+    Without a successor, compare the template of the primary.
+    """
     primary, successor = observed.primary, observed.successor
     if successor is None:
         return Match.NO if primary is None else provenance.match(
@@ -41,17 +44,20 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
                          else successor.is_named_for(primary.name))
     if not has_expected_name:
         return Match.NO
-    stored_hash = handover.stored_template_hash(successor.template)
-    recorded_hash = primary.successor_hash if primary.partner_uid == successor.uid else None
-    is_confirmed_by_primary = recorded_hash == stored_hash and bool(successor.current)
-    is_confirmed_by_task = recorded_hash in (None, stored_hash) and observed.is_created_here
+    template_hash = handover.stored_template_hash(successor.template)
+    recorded_hash = (
+        primary.successor_hash if primary.partner_uid == successor.uid else None)
+    is_confirmed_by_primary = (
+        recorded_hash == template_hash and bool(successor.current))
+    is_confirmed_by_task = (
+        recorded_hash in (None, template_hash) and observed.is_created_here)
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(
         request, successor.template, observed.desired_template or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
         is_confirmed=(is_confirmed_by_primary or is_confirmed_by_task
-                      or dry_run_hash == stored_hash))
+                      or dry_run_hash == template_hash))
 
 
 def _match_without_primary(request: Request, observed: ClientDrivenObserved,

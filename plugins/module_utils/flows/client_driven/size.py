@@ -5,8 +5,8 @@
 """The number of replicas at the end of an update, from the annotations of its first step.
 
 A user with annotate permission can write any number. A number is therefore trusted only if both
-controllers record it, if this task has observed it before the update, or if it is at most the sum
-of the controllers' replicas, surge and unavailable pods.
+controllers record the number, if this task has observed it before the update, or if it is at most
+the controllers' replicas plus the allowed surge and unavailable pods.
 """
 
 from __future__ import annotations

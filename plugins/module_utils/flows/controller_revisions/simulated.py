@@ -190,21 +190,22 @@ def pods_without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
     return tuple(pod for pod in pods if pod is not deleted)
 
 
-def status_with_counts(item: Json, status: Json) -> Json:
-    """Return the status of an object, updated with the counts in `status`."""
+def status_with_counts(item: Json, new_fields: Json) -> Json:
+    """Return the status of an object, updated with `new_fields`."""
     old_status = item.get("status") or {}
-    return old_status if has_status_counts(item, status) else {**old_status, **status}
+    return old_status if has_status_counts(item, new_fields) else {**old_status, **new_fields}
 
 
 def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json, ...],
-                              ) -> tuple[Json, tuple[Json, ...]]:
+                                 ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    If the current template has no ControllerRevision, create it. If it has an older one (after a
-    rollback), give that one the highest number.
+    If the current template has no ControllerRevision, create it. If the current template has an
+    older ControllerRevision (after a rollback), give this ControllerRevision the highest number.
     """
     newest_number = max((item["revision"] for item in revisions), default=0)
-    # Times are compared as texts. This text is greater than real times and those of earlier calls.
+    # Times are compared as texts. This text sorts after all real times, and after the texts of
+    # earlier calls.
     time = f"9999, after {newest_number:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
@@ -228,16 +229,17 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
     return created_revision, (*revisions, created_revision)
 
 
-def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
-                           is_in_use: t.Callable[[Json], bool], *,
+def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...],
+                           present_revision: Json, is_in_use: t.Callable[[Json], bool], *,
                            limit_includes_used: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
+    present_revision: the ControllerRevision of the current template.
     limit_includes_used: whether the limit includes the ControllerRevisions in use. True for a
     DaemonSet (cleanupHistory), False for a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
-    earlier_revisions = sorted((item for item in revisions if item is not present),
+    earlier_revisions = sorted((item for item in revisions if item is not present_revision),
                                key=lambda item: number(item, "revision"))
     unused_revisions = [item for item in earlier_revisions if not is_in_use(item)]
     surplus = len(earlier_revisions if limit_includes_used else unused_revisions) - (

@@ -11,15 +11,15 @@ the record needs evidence:
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
 | a pause | no evidence is needed, since a pause does not block another update |
-| it is a rollback | the present revision is renumbered, the only one, or older than the recorded |
+| a rollback | the present revision is renumbered, is the only one, or predates the recorded one |
 | the previous template | a pod has it, or the record names the newest non-current revision |
-| the previous strategy | the update set the current one; a restore never raises maxUnavailable |
+| the previous strategy | the update set the current strategy; no restore raises maxUnavailable |
 
 Exception to the last row: a restore may raise maxUnavailable from 0 to 1.
 
-A forged record can still have two effects. At its end, the next task may "restore" forged settings:
-OnDelete, a maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update
-that has ended.
+A forged record can still have two effects. The next task may "restore" forged settings when the
+task ends: OnDelete, a maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back
+an update that has ended.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ class DaemonSetObserved(RevisionDrivenObserved):
     def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        It is the recorded revision, or, if only the newest other revision is in use, that one.
+        If live pods have the newest of other_revisions, but not the recorded revision, return the
+        newest; otherwise, return the recorded revision. If no revision is recorded, return the
+        newest of other_revisions that live pods have, or else the newest.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.does_status_show_update):
@@ -208,7 +210,8 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     if record is None:
         return observed
     if observed.would_restoring_raise_max_unavailable:
-        # The recorded numbers have no surge, so that of an interrupted task must not stay.
+        # The recorded maxUnavailable is not 0, so the recorded maxSurge is 0: remove the maxSurge
+        # that an interrupted task has set.
         current_numbers = primary.rolling_update
         record = with_rolling_update(
             record, DAEMON_SET_DEFAULTS if has_surge(current_numbers) else current_numbers)

@@ -12,12 +12,13 @@ itself. Each claim of the record needs evidence:
 |---|---|
 | an update is in progress | the settings are those of an update, or a pod is old or unavailable |
 | it is a rollback | the current ReplicaSet had another revision number before, or will get one |
-| the previous template | no other ReplicaSet, except the current one, has a higher number |
+| the previous template | only the current ReplicaSet may be newer than the recorded ReplicaSet |
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
 The previous strategy and progressDeadlineSeconds are only in the record. They are restored if the
-API would accept them (object_meta.rollout) and no update sets such values.
+API would accept them (object_meta.rollout), and if the recorded progressDeadlineSeconds is not the
+value that only an update sets (UPDATE_DEADLINE).
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def stamp(self) -> Json:
-        """The time. The user is left out, since the record is copied to ReplicaSets."""
+        """The time, but not the user, because the ReplicaSets keep copies of the record."""
         return {"time": self.now}
 
     @property

@@ -60,7 +60,8 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
     if handover.is_closed(controller):
         # | any | exists | closed controller; the ReplicaSet's status counts too few pods | wait |
         # Before the controller manager has seen the pods arrive, status.replicas of the ReplicaSet
-        # may be 0. Wait until it counts them: only then does a later 0 mean that they have left.
+        # may be 0. Wait until status.replicas counts all pods of the ReplicaSet: only then does a
+        # later 0 mean that the pods have left.
         if (replica_set and observed.pods
                 and sum(pod.owner_uid == replica_set.uid for pod in observed.pods)
                 > replica_set.current):

@@ -14,9 +14,10 @@ the object show an update, or the desired template is already set. A rollback al
 unconfirmed record. The first cell of a row is what the record says: "updating", "rolling back",
 "none" (there is no record, or the record does not count), or "any" of the three.
 
-An **update** is the patch that begins an update or a rollback. The patch writes the template, the
-record and the settings (rules.py); an **update** to the current template leaves the template as it
-is. A **pace** is a patch of the settings, such as maxSurge, and the record.
+In the last cell of a row, an **update** is the patch that begins an update or a rollback. The patch
+writes the template, the record and the settings (rules.py); an **update** to the current template
+leaves the template as it is. A **pace** is a patch of the settings, such as maxSurge, and of the
+record.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.has_stuck_pods:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, an update is unfinished | **update** to the previous template |
-        # The record alone shows an unfinished update, too: if its task was killed, the server may
-        # have replaced all pods since, so that the status shows no update.
+        # A record is enough to show an unfinished update: if the task of the update was killed, the
+        # server may have replaced all pods since. The status then shows no update.
         if observed.previous_revision and (observed.does_status_show_update or record):
             return self.begin(observed.previous_revision.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |

@@ -916,7 +916,8 @@ def hash_annotation(image):
     return {object_meta.SUCCESSOR_HASH: handover.stored_template_hash(template(image, LABEL))}
 
 
-UNKNOWN_UID, CREATED_BY_THIS_TASK = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
+UNKNOWN_UID = {object_meta.PARTNER_UID: None}
+CREATED_BY_THIS_TASK = {"is_created_here": True}
 DRY_RUN_WITH_MIRROR = {"dry_run_template": template(MIRROR_IMAGE, LABEL)}
 DRY_RUN_UNCHANGED = {"dry_run_template": template("myimage:v2", LABEL)}
 

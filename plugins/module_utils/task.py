@@ -176,7 +176,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
     selected_fleet = fleet.Fleet.from_params(params)
     kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]
     # Reject invalid options before the first HTTP request.
-    requests = places.placeholder_requests(params, kinds)
+    requests = places.requests_for_places(params, kinds)
     shared_connection, requests = places.expand_requests(params, requests)
     watches_pods = selected_fleet is None and not is_read_only
     with contextlib.ExitStack() as stack:

@@ -179,7 +179,7 @@ class History:
             if (turn.purpose == "approval"
                     or (turn.purpose == "update"
                         and ("pause_at" in turn.options
-                             or not any(stage.is_complete for stage in pauses)))):
+                             or not any(stage.updates_all_pods for stage in pauses)))):
                 stages.append({"stage": turn.stage, "traffic": turn.traffic,
                                "started": event.began, "checks": [], "outcome": "passed"})
             elif turn.purpose == "update":

@@ -13,7 +13,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text, values
 from ..model.options import parse_duration, refuse_invalid
-from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
+from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 
 SELECTIONS = ("name", "names", "label_selectors")
 IMAGES = ("image", "images", "container")
@@ -147,7 +147,7 @@ class Request:
         if self.check_mode:
             return []
         pauses_at_end = bool(self.verify or self.analyses or self.keeps_old)
-        stages = [stage for stage in self.stages if pauses_at_end or not stage.is_complete]
+        stages = [stage for stage in self.stages if pauses_at_end or not stage.updates_all_pods]
         if self.keep_old_for and stages:
             stages.append(dataclasses.replace(stages[-1], keep_for=self.keep_old_for))
         return stages
@@ -155,7 +155,7 @@ class Request:
     @property
     def completes_update(self) -> bool:
         """Return whether the run itself completes the update, without an approval by a person."""
-        return self.check_mode or self.stages[-1].is_complete
+        return self.check_mode or self.stages[-1].updates_all_pods
 
     @property
     def keeps_old(self) -> bool:
@@ -211,7 +211,7 @@ def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stag
             stages.append(parse_stage(message_start, value))
         except RolloutError as error:
             errors.append(error.what)
-    return stages or [COMPLETE]
+    return stages or [ALL_PODS]
 
 
 def _keeps_old(options: Json) -> bool:
@@ -232,7 +232,7 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
     if not _keeps_old(options):
         errors.append(f"{option} needs the old pods of all stages: set {option_name('keep_old')}, "
                       "too")
-    if not stages[-1].is_complete:
+    if not stages[-1].updates_all_pods:
         errors.append(f"{option} needs an update that this run completes: let "
                       f"{option_name('stages')} end with 100%")
     return errors

@@ -41,11 +41,11 @@ class Stage:
         return parse_size("pods", self.pods)
 
     @property
-    def is_complete(self) -> bool:
+    def updates_all_pods(self) -> bool:
         return self.pods == "100%"
 
 
-COMPLETE = Stage("100%")
+ALL_PODS = Stage("100%")
 
 
 def parse_stage(message_start: str, value: t.Any) -> Stage:

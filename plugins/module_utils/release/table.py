@@ -19,7 +19,7 @@ from .approval import deadline
 from .conditions import Release
 from .history import BEFORE_UPDATE, HOLD, Turn
 from .request import File, Request
-from .stage import COMPLETE, Stage
+from .stage import ALL_PODS, Stage
 
 #: In seconds. The task that approved the update may still hold the Lease.
 LOCK_TIMEOUT_AFTER_APPROVAL = 3600
@@ -130,7 +130,7 @@ def _show_stages(release: Release) -> Turn:
     keep_lines = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
                   if request.keep_old_for else [])
     end_lines = ([f"Update {request.title} to the end"]
-                 if request.stages[-1].is_complete or approval_lines else [])
+                 if request.stages[-1].updates_all_pods or approval_lines else [])
     return Turn("show", "Show the stages", "plan",
                 lines=[*stage_lines, *keep_lines, *approval_lines, *end_lines])
 
@@ -171,7 +171,7 @@ class Row(t.NamedTuple):
     case: str
     #: The next turn in words.
     action: str
-    holds: t.Callable[[Release], t.Any]
+    applies: t.Callable[[Release], t.Any]
     turn: t.Callable[[Release], Turn]
 
 
@@ -185,7 +185,7 @@ ARTIFACTS = Row("the run has ended, and it is a job of a workflow",
                                       "artifacts"))
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, and the run is a job of "
                                               "a workflow",
-                                         holds=lambda release: release.ending.is_refused
+                                         applies=lambda release: release.ending.is_refused
                                          and not release.has_handled_artifacts)
 #: These rows come before the stages, so that no stage begins after a failure.
 FAILED = [
@@ -211,12 +211,12 @@ END = [
 
 
 def _unless_failed(*rows: Row) -> list[Row]:
-    return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds))
+    return [row._replace(applies=functools.partial(_applies_unless_failed, row.applies))
             for row in rows]
 
 
-def _holds_unless_failed(holds: t.Callable[[Release], t.Any], release: Release) -> bool:
-    return not release.has_failed and bool(holds(release))
+def _applies_unless_failed(applies: t.Callable[[Release], t.Any], release: Release) -> bool:
+    return not release.has_failed and bool(applies(release))
 
 
 IMAGE_BUMP = [
@@ -242,7 +242,7 @@ IMAGE_BUMP = [
     *_unless_failed(
         Row("check mode, and the stages have not been shown",
             "show the stages; check mode creates no pods, so no stage can be checked",
-            lambda release: release.request.check_mode and release.request.stages != [COMPLETE]
+            lambda release: release.request.check_mode and release.request.stages != [ALL_PODS]
             and not release.history.with_purpose("plan"), _show_stages),
         Row("the before hook has files that have not run", "run the next file",
             lambda release: release.next_before_file,
@@ -346,4 +346,4 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 def next_turn(release: Release) -> Turn:
     """Return the turn of the first row that applies."""
-    return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))
+    return next(row.turn(release) for row in TABLES[release.request.role] if row.applies(release))

@@ -275,14 +275,14 @@ def _describe_failure(causes: t.Iterable[diagnosis.Cause]) -> str:
 
 
 def next_commands(request: Request, error: RolloutFailed, *states: State,
-                  is_undone: bool = False) -> str:
+                  deletes_new_pods: bool = False) -> str:
     """Return the suggestions of the causes, and then the alternative commands, one per line.
 
-    is_undone: whether a rollback deletes the new pods. Suggestions that name a new pod are
+    deletes_new_pods: whether a rollback deletes the new pods. Suggestions that name a new pod are
     then left out.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
-                                if not (is_undone and cause["pod"]
+                                if not (deletes_new_pods and cause["pod"]
                                         and cause["pod"] in cause["suggestion"]))
     # A rollback may restore a template that never worked, so also suggest finishing the update.
     rerun_commands = [f"{RERUN}, to finish the update instead"] if request.rolls_back_update else []

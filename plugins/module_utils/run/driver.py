@@ -84,7 +84,7 @@ def run(
             runner.leases.delete_abandoned()
         return result
     finally:
-        runner.leases.end_task()
+        runner.leases.mark_task_as_ended()
 
 
 def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO_SPLITS) -> Json:
@@ -352,7 +352,7 @@ class _Run(_Task):
             return
         if self.status(self.observe()).is_irreversible:
             return
-        error.next_command = next_commands(self.request, error, is_undone=True)
+        error.next_command = next_commands(self.request, error, deletes_new_pods=True)
         self.recorder.print_line(f"{error.what}: rolling back")
         self.request = self.request.rollback_request()
         self.tools = self.tools._replace(is_after_failure=True)

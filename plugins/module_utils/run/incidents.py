@@ -40,7 +40,7 @@ class View(t.NamedTuple):
         return soak.template_hash(self.controller_of_new_pods)
 
     @property
-    def new_pod_count(self) -> int:
+    def requested_new_pod_count(self) -> int:
         """The number of new pods that the update currently requests."""
         new = self.status.new
         return new.replicas if new else self.status.goal or 0

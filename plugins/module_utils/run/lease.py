@@ -150,7 +150,7 @@ class TaskLeases:
     def release(self) -> None:
         """Release all Leases. A Lease whose release fails expires by itself."""
         self._send_all([lease.release for lease in self._leases])
-        self.end_task()
+        self.mark_task_as_ended()
 
     close = release
 
@@ -164,7 +164,7 @@ class TaskLeases:
             with contextlib.suppress(RolloutError):
                 wait_for_response()
 
-    def end_task(self) -> None:
+    def mark_task_as_ended(self) -> None:
         """Let later tasks of this Python process acquire the Leases."""
         ACTIVE_TASKS.discard(self.process.task_id)
 

@@ -52,7 +52,7 @@ def refuse_too_many_namespaces(namespaces: t.Sequence[str]) -> None:
                            f"{MAX_NAMESPACES}", next_command="split the task")
 
 
-def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
+def requests_for_places(params: Json, kinds: t.Iterable[t.Any],
                         namespaces: t.Sequence[str] = ()) -> list[Request]:
     """Return a request for each namespace and kind.
 
@@ -81,6 +81,6 @@ def expand_requests(
         namespaces = selected_namespaces(connection, selectors)
         refuse_too_many_namespaces(namespaces)
         kinds = dict.fromkeys(request.kind for request in requests)
-        requests = placeholder_requests(params, kinds, namespaces)
+        requests = requests_for_places(params, kinds, namespaces)
     connection.enlarge_pool(len(requests))
     return connection, requests

@@ -142,14 +142,14 @@ class Soaking:
             self._start(view, primary, stored_soak, now)
         current_soak = stored_soak or Soak(self._template_hash, now,
                                            old_pod_reasons=tuple(self._old_pod_reasons))
-        if view.new_pod_count:
+        if view.requested_new_pod_count:
             start_step = None if stored_soak else _start_step(view, primary, current_soak)
             next_decision = (self._decision_before_end(view, decision, start_step)
                              if self._clock.is_real else self._decision_in_check_mode(start_step))
             if next_decision:
                 return next_decision
         self._has_passed = True
-        return dataclasses.replace(current_soak, passed=view.new_pod_count,
+        return dataclasses.replace(current_soak, passed=view.requested_new_pod_count,
                                    seconds=view.request.soak).text
 
     def _decision_in_check_mode(self, start_step: Step | None) -> Step | None:
@@ -161,7 +161,7 @@ class Soaking:
     def _decision_before_end(self, view: View, decision: WatchPods,
                              start_step: Step | None) -> Step | Wait | WatchPods | None:
         """Return the next decision, or None if the soak has passed."""
-        new_pod_count = view.new_pod_count
+        new_pod_count = view.requested_new_pod_count
         if self._pods.healthy_new_count < new_pod_count:
             return Wait(f"{new_pod_count} new pods of {view.controller_name} are ready",
                         is_condition=True)
@@ -211,13 +211,13 @@ class Soaking:
             self._reported_at = now
             progress = f"{self._watch_time.seconds:.0f} of {soak_seconds:g} s"
             self._print_line(
-                f"watching: {view.controller_name} {view.new_pod_count} new, {progress}")
+                f"watching: {view.controller_name} {view.requested_new_pod_count} new, {progress}")
 
     def _summary(self, view: View) -> str:
         earlier_seconds = self._watch_time.earlier_seconds
         earlier_clause = (f", of which {earlier_seconds:.0f} s before this task, according to the "
                           f"status of the pods" if earlier_seconds else "")
-        return (f"watched: {view.controller_name} {view.new_pod_count} new, for "
+        return (f"watched: {view.controller_name} {view.requested_new_pod_count} new, for "
                 f"{view.request.soak:g} s{earlier_clause}; no incidents")
 
 
@@ -246,7 +246,7 @@ class _WatchTime:
 
 
 def _start_step(view: View, primary: Controller, current_soak: Soak) -> Step:
-    new_pod_count = view.new_pod_count
+    new_pod_count = view.requested_new_pod_count
     pods = f"{new_pod_count} new pod{'s' if new_pod_count != 1 else ''}"
     return soak.annotate_soak(
         primary, current_soak.text, f"watching {pods} for {view.request.soak:g} s")

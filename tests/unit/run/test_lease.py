@@ -734,7 +734,7 @@ def test_lease_of_an_ended_task_of_this_process_is_acquired_at_once(server):
     """The process knows that its task has ended, even if the release failed."""
     first = Client(server, machine="here")
     first.leases.acquire()
-    first.leases.end_task()
+    first.leases.mark_task_as_ended()
 
     second = Client(server, machine="here")
     second.leases.acquire()

@@ -60,7 +60,7 @@ def test_an_invalid_combination_is_refused(changes, sentence):
 def test_each_namespace_and_kind_has_a_request_in_the_order_of_the_task():
     task_params = params(namespaces=NAMESPACES, image="myimage:v2", label_selectors=["a=b"])
 
-    requests = places.placeholder_requests(task_params, ["Deployment", "StatefulSet"])
+    requests = places.requests_for_places(task_params, ["Deployment", "StatefulSet"])
 
     assert list(map(places.Place.of, requests)) == [
         ("b", Kind.DEPLOYMENT), ("b", Kind.STATEFUL_SET),
@@ -69,7 +69,7 @@ def test_each_namespace_and_kind_has_a_request_in_the_order_of_the_task():
 
 def test_an_invalid_namespace_is_refused_before_any_request():
     with pytest.raises(RolloutError, match=r"'\.\./x' is not a valid namespace name"):
-        places.placeholder_requests(params(namespaces=["a", "../x"], image="myimage:v2"), [None])
+        places.requests_for_places(params(namespaces=["a", "../x"], image="myimage:v2"), [None])
 
 
 class TwoNamespaces:
@@ -86,7 +86,7 @@ class TwoNamespaces:
         item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": name}
         return item
 
-    placeholder = places.placeholder_requests(params(image="myimage:v2"), [None])[0]
+    placeholder = places.requests_for_places(params(image="myimage:v2"), [None])[0]
 
     @property
     def groups(self):
@@ -141,7 +141,7 @@ def test_display_name_has_the_namespace_before_the_name(name):
     groups = {places.Place(namespace, kind): fleet.Group(flow, cluster)
               for namespace, cluster in two_namespaces.clusters.items()
               for kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)}
-    (request,) = places.placeholder_requests(
+    (request,) = places.requests_for_places(
         params(image="myimage:v2", name=name, namespace="b"), ["ReplicaSet"])
 
     fleet_run = fleet._FleetRun(two_namespaces.fleet_, [], groups, Clock())

@@ -45,12 +45,12 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
     if not has_expected_name:
         return Match.NO
     template_hash = handover.stored_template_hash(successor.template)
-    recorded_hash = (
+    hash_recorded_by_primary = (
         primary.successor_hash if primary.partner_uid == successor.uid else None)
     is_confirmed_by_primary = (
-        recorded_hash == template_hash and bool(successor.current))
+        hash_recorded_by_primary == template_hash and bool(successor.current))
     is_confirmed_by_task = (
-        recorded_hash in (None, template_hash) and observed.is_created_here)
+        hash_recorded_by_primary in (None, template_hash) and observed.is_created_by_this_task)
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(

@@ -298,7 +298,8 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
     if (not primary or not successor or observed.desired_template is None
             or handover.is_under_way(observed)):
         return observed
-    observed = dataclasses.replace(observed, is_created_here=caches.created_name == successor.name)
+    observed = dataclasses.replace(
+        observed, is_created_by_this_task=caches.created_name == successor.name)
     name_and_label = (successor.name, deployment_label(request, successor))
     is_expected = name_and_label == expected_successor(request, primary)
     if not is_expected or evidence.match(request, observed).is_result:

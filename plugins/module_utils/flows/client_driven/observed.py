@@ -29,7 +29,7 @@ class ClientDrivenObserved(Observed):
     #: If the primary is itself the successor of another controller: the name of that controller.
     other_primary_name: str | None = None
     #: Whether this task has created the successor.
-    is_created_here: bool = False
+    is_created_by_this_task: bool = False
     #: The template that a dry run returned for a new successor.
     dry_run_template: Json | None = None
 

@@ -196,7 +196,7 @@ def status_with_counts(item: Json, new_fields: Json) -> Json:
     return old_status if has_status_counts(item, new_fields) else {**old_status, **new_fields}
 
 
-def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json, ...],
+def present_revision_and_history(controller: RevisionDriven, revisions: tuple[Json, ...],
                                  ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 

@@ -24,7 +24,7 @@ from ..controller_revisions.simulated import (
     RevisionDrivenModel,
     State,
     pods_without,
-    present_and_all_revisions,
+    present_revision_and_history,
     revisions_within_limit,
     status_with_counts,
 )
@@ -94,8 +94,8 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
 
     def _invented_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         """Return invented pods that fit the counts of the status."""
-        newest_revision, revisions = present_and_all_revisions(controller,
-                                                               self._stored(controller.uid))
+        newest_revision, revisions = present_revision_and_history(controller,
+                                                                  self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not newest_revision),
                    newest_revision)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -108,8 +108,8 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         pods = self.pods(name)
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
-        newest_revision, revisions = present_and_all_revisions(controller,
-                                                               self._stored(controller.uid))
+        newest_revision, revisions = present_revision_and_history(controller,
+                                                                  self._stored(controller.uid))
         new_pod_label, nodes = pod_label_of(newest_revision), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, new_pod_label, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}

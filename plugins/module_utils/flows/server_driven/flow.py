@@ -68,8 +68,8 @@ class ServerDrivenFlow(Flow[ObservedT]):
         observed = self.with_details(request, observed, desired_template, cluster, memory)
         return dataclasses.replace(
             observed, desired_template=desired_template,
-            is_confirmed=self._is_confirmed(request, observed, primary, desired_template, cluster,
-                                            memory),
+            is_confirmed=self._is_match_confirmed(request, observed, primary, desired_template,
+                                                  cluster, memory),
             now=memory.now, server_time=memory.server_time, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(primary.template, memory.budgets)))
@@ -113,8 +113,9 @@ class ServerDrivenFlow(Flow[ObservedT]):
             return Match.NO
         return self.planner(request, observed, observed.primary).match(desired_template)
 
-    def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
-                      desired_template: Json | None, cluster: Cluster, memory: Memory) -> bool:
+    def _is_match_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
+                            desired_template: Json | None, cluster: Cluster,
+                            memory: Memory) -> bool:
         if desired_template is None:
             return False
         if self.match(request, observed, desired_template) is not Match.RECORDED:

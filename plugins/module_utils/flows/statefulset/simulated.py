@@ -21,7 +21,7 @@ from ..controller_revisions.simulated import (
     Pod,
     RevisionDrivenModel,
     State,
-    present_and_all_revisions,
+    present_revision_and_history,
     revisions_within_limit,
     status_with_counts,
 )
@@ -59,8 +59,8 @@ class SimulatedStatefulSets(RevisionDrivenModel[StatefulSet]):
         item, controller = self.items[name], self._controller(name)
         if controller.replicas > MAX_PODS:
             return self._state(name)
-        present_revision, revisions = present_and_all_revisions(controller,
-                                                                self._stored(controller.uid))
+        present_revision, revisions = present_revision_and_history(controller,
+                                                                   self._stored(controller.uid))
         update_revision = present_revision["metadata"]["name"]
         revision_names = {revision["metadata"]["name"] for revision in revisions}
         current_revision = (controller.current_revision

@@ -917,7 +917,7 @@ def hash_annotation(image):
 
 
 UNKNOWN_UID = {object_meta.PARTNER_UID: None}
-CREATED_BY_THIS_TASK = {"is_created_here": True}
+CREATED_BY_THIS_TASK = {"is_created_by_this_task": True}
 DRY_RUN_WITH_MIRROR = {"dry_run_template": template(MIRROR_IMAGE, LABEL)}
 DRY_RUN_UNCHANGED = {"dry_run_template": template("myimage:v2", LABEL)}
 

@@ -336,7 +336,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     flow, is_updated = choose(request), _is_updated(params)
     gateway_context = contextlib.closing(_gateway(params, request, flow))
     with gateway_context as gateway, ParentProcess() as parent:
-        _refuse_missing_permissions(split_run.needs(split, request.kind), request, gateway)
+        _refuse_missing_permissions(split_run.required_permissions(split, request.kind), request,
+                                    gateway)
 
         def read_subject() -> split_run.Subject:
             gateway.look_up(primary_name(gateway.controllers(), request.name))

@@ -142,7 +142,8 @@ def rules_for_kinds(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[R
 
 def split_rules(*route_kinds: str) -> tuple[Rule, ...]:
     rules = (rule for kind in UPDATED_KINDS for route_kind in route_kinds
-             for rule in split_run.needs(TrafficRequest("any", "any", "any", route_kind), kind))
+             for rule in split_run.required_permissions(
+                 TrafficRequest("any", "any", "any", route_kind), kind))
     return (*rules, *optional_rules(Kind.STATEFUL_SET))
 
 

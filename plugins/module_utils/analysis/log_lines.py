@@ -65,10 +65,11 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
     if unknown_names := [container for container in containers if container not in names]:
         raise ValueError(f"pod {name} has no container {unknown_names[0]}; its containers are: "
                          f"{display_text(', '.join(names))}")
-    states = {text(state, "name"): state for field in ("initContainerStatuses", "containerStatuses")
-              for state in objects(status, field)}
+    statuses = {text(container_status, "name"): container_status
+                for field in ("initContainerStatuses", "containerStatuses")
+                for container_status in objects(status, field)}
     return [log for container in containers or default_names
-            for log in _container_logs(name, container, states.get(container), window, now)]
+            for log in _container_logs(name, container, statuses.get(container), window, now)]
 
 
 def _container_logs(pod: str, container: str, status: t.Any, window: float,

@@ -47,7 +47,7 @@ class _ControllersByName(IndexedControllers):
 
 
 class Controllers:
-    """The controllers of a kind. All methods except update() are thread-safe."""
+    """The controllers of a kind. All methods except wait_for_changes() are thread-safe."""
 
     def __init__(self, http: Http, kind: Kind, namespace: str) -> None:
         self.path = kind.collection(namespace)
@@ -99,7 +99,7 @@ class Controllers:
         """Delete a controller from the store, unless the stored controller has another uid."""
         self._informer.store.delete(name, uid)
 
-    def update(self, seconds: float) -> list[Json] | None:
+    def wait_for_changes(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
         Returns None if a new list leaves the changes unknown. Raises RolloutError.

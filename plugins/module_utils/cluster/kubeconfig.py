@@ -85,7 +85,7 @@ class Kubeconfig:
     def refresh(self, configuration: t.Any) -> None:
         """Run the exec plugin again if its token has expired. Raises RolloutError."""
         if (self._credential and self._credential.token
-                and _is_expired(self._credential.expiration_time)):
+                and _expires_soon(self._credential.expiration_time)):
             self._run_plugin(configuration)
 
     def save(self) -> None:
@@ -148,7 +148,7 @@ def _decode(fields: Json, name: str) -> bytes:
     return base64.standard_b64decode(fields.get(name) or "")
 
 
-def _is_expired(expiry: str) -> bool:
+def _expires_soon(expiry: str) -> bool:
     """Return whether a time in RFC 3339 is past, or less than five minutes away."""
     if not expiry:
         return False

@@ -107,7 +107,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def _wait_for_affected_names(self, seconds: float) -> set[str] | None:
         names: set[str] | None = set()
         for controllers in self._controllers_by_kind.values():
-            items = controllers.update(seconds)
+            items = controllers.wait_for_changes(seconds)
             names_of = (_names_with_partners if controllers is self._controllers
                         else self._owner_names)
             names = None if names is None or items is None else names | names_of(items)

@@ -40,18 +40,18 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if scaler is None:
         return plan()
     restore_step = restore(scaler)
-    last_restore_step = None
+    final_restore_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
-        last_restore_step = dataclasses.replace(restore_step, ends_task=True)
+        final_restore_step = dataclasses.replace(restore_step, ends_task=True)
     try:
         decision = plan()
     except RolloutError:
         # A task was killed right after the freeze, so there is no update to roll back.
-        if last_restore_step and request.rolls_back_update and request.to_revision is None:
-            return last_restore_step
+        if final_restore_step and request.rolls_back_update and request.to_revision is None:
+            return final_restore_step
         raise
     if not isinstance(decision, Step):
-        return (last_restore_step if last_restore_step and isinstance(decision, Done)
+        return (final_restore_step if final_restore_step and isinstance(decision, Done)
                 else decision)
     if is_frozen(scaler):
         return _restore_before_end(request, scaler, decision, restore_step)

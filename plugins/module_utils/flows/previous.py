@@ -45,7 +45,7 @@ def requested_revision(request: Request, controller: Controller,
     recorded_number = controller.last_rollout.get("revision")
     if current and recorded_number is not None and recorded_number != current.number:
         return newest_other(request, controller, history)
-    if provenance.records_result(request, controller):
+    if provenance.is_result_recorded(request, controller):
         return (current
                 or Revision(_recorded_target_number(controller),
                             without_label(controller.template, request.label_key)))

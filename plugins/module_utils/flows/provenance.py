@@ -62,19 +62,19 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     return Match.ADMITTED if is_confirmed else Match.RECORDED
 
 
-def records_start(request: Request, controller: Controller) -> bool:
+def is_start_recorded(request: Request, controller: Controller) -> bool:
     """Return whether the record says that the request began the update in progress."""
     return controller.last_rollout.get("request") == request.fingerprint
 
 
-def records_end(request: Request, controller: Controller) -> bool:
+def is_end_recorded(request: Request, controller: Controller) -> bool:
     """Return whether the record says that the requested update ended with the current template."""
     is_update = request.state is State.UPDATED or request.revision_template is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
-            and records_result(request, controller))
+            and is_result_recorded(request, controller))
 
 
-def records_result(request: Request, controller: Controller) -> bool:
+def is_result_recorded(request: Request, controller: Controller) -> bool:
     """Return whether the record names the request and the current template."""
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry

@@ -40,18 +40,18 @@ def rerun_instruction(request: Request) -> str:
 
 def rollback_instruction(request: Request) -> str:
     """Return the instruction to roll back, as a part of a sentence."""
-    command = _rollback_command(request)
-    is_command = request.layer == "playbook" and shell.is_command(command)
-    return f"run `{command}`" if is_command else command
+    advice = _rollback_advice(request)
+    is_command = request.layer == "playbook" and shell.is_command(advice)
+    return f"run `{advice}`" if is_command else advice
 
 
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
     """Return the commands to repeat or resume the run, and to roll back an update in progress."""
-    rollback_commands = [_rollback_command(request)] if is_resumable else []
-    return [_advice_for_host(request) or _repeat_command(request, is_paused), *rollback_commands]
+    rollback_advice = [_rollback_advice(request)] if is_resumable else []
+    return [_advice_for_host(request) or _repeat_advice(request, is_paused), *rollback_advice]
 
 
-def _repeat_command(request: Request, is_paused: bool) -> str:
+def _repeat_advice(request: Request, is_paused: bool) -> str:
     changes = {request.variable("stages"): "100%"} if is_paused else {}
     if request.layer == "awx":
         return describe_rerun(changes, describe_relaunch(request.job_template, changes))
@@ -64,7 +64,7 @@ def _repeat_command(request: Request, is_paused: bool) -> str:
     return command or describe_rerun(changes, _RERUN_ADVICE)
 
 
-def _rollback_command(request: Request) -> str:
+def _rollback_advice(request: Request) -> str:
     options = request.selection | request.namespace_and_kind
     variables: Json = {variable("rollback", request.layer, option): _join_list_option(option, value)
                        for option, value in options.items()}

@@ -346,7 +346,7 @@ class SplitRun:
                 "warnings": [*self.warnings, *(cause.sentence for cause in causes)]}
 
 
-def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
+def required_permissions(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
     """Return the permissions that the task needs."""
     controller_rule: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
     if request.changes_selector:

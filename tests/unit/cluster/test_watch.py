@@ -116,12 +116,12 @@ def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slo
     monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
     updates = [(5, [item_named("bar", "11")]), (0, later_changes)]
 
-    def update(_controllers, seconds):
+    def wait_for_changes(_controllers, seconds):
         timeout, changed_items = updates.pop(0)
         assert seconds == timeout
         return changed_items
 
-    monkeypatch.setattr(controllers.Controllers, "update", update)
+    monkeypatch.setattr(controllers.Controllers, "wait_for_changes", wait_for_changes)
 
     assert gateway.wait(5) == expected
 
@@ -288,7 +288,7 @@ class SilentWatch:
 
 @pytest.fixture
 def listed_controllers(monkeypatch):
-    """Return (cache, server). The cache of controllers requests a new list at each update()."""
+    """Return (cache, server). Each wait_for_changes() of the cache lists the controllers again."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
     server = FakeHttp(item("5"))
@@ -305,7 +305,7 @@ def test_responses_during_a_list_are_newer_than_the_list(listed_controllers):
         cache.put(item_named("bar", "21"))
 
     server.during_list = during_list
-    assert cache.update(0) == []
+    assert cache.wait_for_changes(0) == []
 
     assert cache.controllers()["foo"].replicas == 7 and set(cache.controllers()) == {"foo", "bar"}
 
@@ -315,7 +315,7 @@ def test_object_deleted_during_a_list_stays_deleted(listed_controllers):
     server.items.append(item_named("bar", "9"))
     server.during_list = lambda: cache.delete("bar", "uid of bar")
 
-    cache.update(0)
+    cache.wait_for_changes(0)
     cache.put(item_named("bar", "8"))
 
     assert set(cache.controllers()) == {"foo"}
@@ -324,7 +324,7 @@ def test_object_deleted_during_a_list_stays_deleted(listed_controllers):
 def test_returned_mapping_of_controllers_does_not_change(listed_controllers):
     cache, server = listed_controllers
     server.items = [item("5"), item_named("baz", "6")]
-    cache.update(0)
+    cache.wait_for_changes(0)
     before = cache.controllers()
 
     cache.put(item("20", replicas=7))
@@ -340,7 +340,7 @@ def test_list_removes_only_older_objects(listed_controllers):
     cache.put(item_named("bar", "9"))
     cache.put(item_named("baz", "11"))
 
-    assert cache.update(0) is None
+    assert cache.wait_for_changes(0) is None
 
     assert set(cache.controllers()) == {"foo", "baz"}
 
@@ -366,7 +366,7 @@ def test_concurrent_responses_do_not_disturb_a_list(listed_controllers):
                 lambda first: [cache.put(item_named(f"bar-{first + 3 * number}", str(20 + number)))
                                for number in range(400)], first) for first in range(3)]
             while not all(future.done() for future in futures):
-                cache.update(0)
+                cache.wait_for_changes(0)
             for future in futures:
                 future.result()
     finally:

@@ -73,7 +73,8 @@ def test_has_ended_requires_a_record_of_this_update_and_template(
         request_, record_text, image, expected):
     annotations = {LAST_ROLLOUT: record_text} if record_text else {}
 
-    assert provenance.records_end(request_, controller(image, annotations=annotations)) is expected
+    assert provenance.is_end_recorded(
+        request_, controller(image, annotations=annotations)) is expected
 
 
 @pytest.mark.parametrize("record_text, expected", [
@@ -84,7 +85,7 @@ def test_has_ended_requires_a_record_of_this_update_and_template(
 def test_record_shows_whether_the_request_began_the_update(record_text, expected):
     annotations = {LAST_ROLLOUT: record_text}
 
-    assert provenance.records_start(UPDATE, controller(annotations=annotations)) is expected
+    assert provenance.is_start_recorded(UPDATE, controller(annotations=annotations)) is expected
 
 
 def test_record_entry_ignores_the_priority_class():

@@ -26,7 +26,7 @@ def match(request: Request, observed: ClientDrivenObserved) -> Match:
     if successor is None:
         return Match.NO if primary is None else provenance.match(
             request, primary.template, observed.desired_template or {},
-            is_recorded=provenance.records_end(request, primary),
+            is_recorded=provenance.is_end_recorded(request, primary),
             is_confirmed=observed.is_confirmed)
     if primary is None:
         return _match_without_primary(request, observed, successor)
@@ -67,9 +67,9 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
     The controller's annotations can be forged, but not its template. In the template, the priority
     class of a handover confirms the recorded request, and the annotation RESTART shows a restart.
     """
-    has_begun, is_restart = provenance.records_start(request, successor), request.state.restarts
+    has_begun, is_restart = provenance.is_start_recorded(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})
-    is_recorded = has_begun or provenance.records_end(request, successor)
+    is_recorded = has_begun or provenance.is_end_recorded(request, successor)
     is_confirmed = observed.is_confirmed or (has_begun and handover.is_closed(successor))
     return provenance.match(request, successor.template, observed.desired_template or {},
                             is_recorded=is_restarted if is_restart else is_recorded,

@@ -76,7 +76,7 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
             # | none | none | the Deployment exists | done: nothing to migrate |
             return Done(f"{request.name} is already a Deployment")
         _refuse_to_begin(request, observed)
-    if config and (decision := _pause_config(request, observed, config)):
+    if config and (decision := _prepare_config(request, observed, config)):
         return decision
     if stored is None:
         return _begin(request, observed)
@@ -132,7 +132,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | exists | none | neither | create the ControllerRevision, which stores the controller |
-    # Without a controller, _refuse_to_begin or _pause_config has raised an error.
+    # Without a controller, _refuse_to_begin or _prepare_config has raised an error.
     controller = t.cast(Controller, observed.controller)
     manifest = revision_manifest(request, controller, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest),
@@ -322,8 +322,8 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                                              request.command()))
 
 
-def _pause_config(request: Request, observed: MigrationObserved,
-                  config: DeploymentConfig) -> Decision | None:
+def _prepare_config(request: Request, observed: MigrationObserved,
+                    config: DeploymentConfig) -> Decision | None:
     """Return the decision that must precede the other steps of the migration, or None."""
     if config.is_deleting:
         # | being deleted | none | any | error |

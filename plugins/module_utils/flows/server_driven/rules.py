@@ -125,9 +125,9 @@ class Rules(t.Generic[ObservedT]):
         """Whether the record says that the current template is the result of the request."""
         record = self.observed.record
         if record is None:
-            return provenance.records_end(self.request, self.primary)
-        return (provenance.records_start(self.request, self.primary) and not record.is_rolling_back
-                and self.has_recorded_template(record))
+            return provenance.is_end_recorded(self.request, self.primary)
+        return (provenance.is_start_recorded(self.request, self.primary)
+                and not record.is_rolling_back and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the current template has the hash in the record.

@@ -88,7 +88,7 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
 
 
 def invocation(params: Json) -> Json:
-    """Return the value of the result key invocation, without secrets."""
+    """Return the value of the key `invocation` in the result, without secrets."""
     arguments = {"module_args": secrets.visible_params(params)}
     visible_arguments: Json = remove_values(arguments, _secrets(params))
     return visible_arguments
@@ -105,7 +105,7 @@ def _missing_package_error(error: ImportError) -> RolloutError:
 
 def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
     """Run a function like update(), and exit the module (an AnsibleModule) with its result."""
-    # By default, Ansible hides every string in a kubeconfig.
+    # Set the secrets here, because Ansible would hide every string in a kubeconfig.
     module.no_log_values = _secrets(module.params)
     result = result_or_error(entry_point, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json

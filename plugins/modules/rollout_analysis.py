@@ -16,9 +16,10 @@ description:
   - Intended for a paused update (O(baton.kubernetes.rolling_update#module:pause_at)). If no update
     is in progress, all pods of the controller count as new. If the update ends during the analysis,
     the task fails.
-  - A measurement that violates a threshold is failed, even if other values are unknown. Otherwise,
-    a measurement with an unknown value is V(inconclusive). Both fail the task, unless
-    O(failure_limit), O(inconclusive_limit) or O(on_inconclusive) allows them.
+  - A measurement is V(failed) if one of its values violates a threshold, even if other values of
+    this measurement are unknown. Otherwise, a measurement with an unknown value is
+    V(inconclusive). A failed or inconclusive measurement fails the task, unless O(failure_limit),
+    O(inconclusive_limit) or O(on_inconclusive) allows it.
   - If an address, the credentials or a query are invalid, the task fails at once, regardless of
     O(on_inconclusive). If Prometheus is temporarily unavailable, the query is sent three times.
     After that, the measurement is inconclusive.
@@ -49,8 +50,8 @@ options:
     type: str
   kind:
     description: Kind of the controller. By default, V(ReplicationController). If no
-      ReplicationController has the name O(name), but exactly one other controller has, the kind of
-      that controller.
+      ReplicationController has the name O(name), but exactly one controller of another kind has
+      this name, the default is that kind.
     type: str
   prometheus_url:
     description:
@@ -62,13 +63,16 @@ options:
     description: Bearer token, instead of a user name and a password.
     type: str
   prometheus_username:
-    description: User name for HTTP basic authentication. By default, as in the URL.
+    description: User name for HTTP basic authentication. By default, the user name in
+      O(prometheus_url).
     type: str
   prometheus_password:
-    description: Password for HTTP basic authentication. By default, as in the URL.
+    description: Password for HTTP basic authentication. By default, the password in
+      O(prometheus_url).
     type: str
   prometheus_ca_cert:
-    description: Path of the CA bundle of Prometheus, in PEM format. By default, the system's.
+    description: Path of the CA bundle of Prometheus, in PEM format. By default, the CA bundle of
+      the system.
     type: path
   prometheus_client_cert:
     description: Path of the client certificate, in PEM format.
@@ -99,10 +103,10 @@ options:
         type: str
       type:
         description:
-          - V(success_rate) is the share of requests without an error, from 0 to 1, in a counter of
-            requests (O(metrics[].requests_metric)).
-          - V(latency) is a quantile of the duration of requests, in seconds, in a histogram
-            (O(metrics[].duration_metric)).
+          - V(success_rate) is the share, from 0 to 1, of the requests in the counter
+            O(metrics[].requests_metric) that have no error.
+          - V(latency) is a quantile of the durations, in seconds, of the requests in the histogram
+            O(metrics[].duration_metric).
           - V(query) is the result of O(metrics[].query).
           - V(error_lines) counts the lines in the logs that match O(metrics[].pattern). Use it for
             pods without metrics. It does not use Prometheus.
@@ -116,7 +120,7 @@ options:
             comparison, the query is sent again, with the names of the old pods. C($pods) must be
             part of a string, as in V(avg(queue_length{pod=~"$pods"})).
           - For a query that compares the versions itself, C($new_pods) and C($old_pods) are
-            replaced by the new and the old pods.
+            replaced by regular expressions for the names of the new and of the old pods.
           - C($namespace) is replaced by the namespace of the controller, and C($window) by
             O(window).
           - If there are more than 500 new or old pods, the task queries only a sample, and warns.
@@ -124,7 +128,8 @@ options:
       samples_query:
         description:
           - A query with C($pods) that returns the number of samples, such as the requests in the
-            window, for O(metrics[].min_samples). The built-in types have their own query.
+            window, for O(metrics[].min_samples). V(success_rate) and V(latency) have their own
+            query.
         type: str
       requests_metric:
         description:
@@ -154,25 +159,25 @@ options:
         default: 0.99
       pod_label:
         description:
-          - Label that contains the name of the pod, for the built-in types.
+          - Label that contains the name of the pod, for V(success_rate) and V(latency).
         type: str
         default: pod
       namespace_label:
         description:
-          - Label that contains the namespace of the pod, for the built-in types. If the series have
-            no such label, set V(""), or the queries do not find them.
+          - Label that contains the namespace of the pod, for V(success_rate) and V(latency). If the
+            series do not have this label, set V(""), or the queries do not find the series.
         type: str
         default: namespace
       labels:
         description:
-          - Additional labels with their required values, for the built-in types.
+          - Additional labels with their required values, for V(success_rate) and V(latency).
         type: dict
       pattern:
         description:
-          - For O(metrics[].type=error_lines), a Python regular expression that matches anywhere in
-            a line with an error.
-          - Only the first 4096 characters of a line are searched, without escape sequences for
-            colors. The search in all lines of a measurement may take at most 10 seconds.
+          - For O(metrics[].type=error_lines), a Python regular expression. A line counts as a line
+            with an error if the expression matches anywhere in the line.
+          - Escape sequences for colors are removed, and only the first 4096 characters of a line
+            are searched. The search in all lines of a measurement may take at most 10 seconds.
         type: str
         default: (?i)\b(error|fatal|panic|critical|exception|traceback)\b
       per:
@@ -209,13 +214,14 @@ options:
         type: float
       max_decrease:
         description:
-          - How much less than the value of the old pods the value of the new pods may be. With
-            V(0.01) and O(metrics[].type=success_rate), the error rate may increase
+          - The value of the new pods may be lower than the value of the old pods by at most this
+            number. With V(0.01) and O(metrics[].type=success_rate), the error rate may increase
             by one percentage point.
         type: float
       max_increase:
         description:
-          - How much more than the value of the old pods the value of the new pods may be.
+          - The value of the new pods may be higher than the value of the old pods by at most this
+            number.
         type: float
       min_samples:
         description:
@@ -228,10 +234,10 @@ options:
         description:
           - The outcome if the query returns no series or C(NaN), such as the success rate without
             requests, or if the logs contain no lines.
-          - V(zero) uses the value 0, for the new and the old pods. Use it for example to count
-            errors, because such a series does not exist before the first error. The other choices
-            apply only to the new pods. Without a number for the old pods, a comparison is
-            inconclusive.
+          - V(zero) uses the value 0, for the new and the old pods. Use V(zero) for example to count
+            errors, because a counter of errors often has no series before the first error. The
+            other choices apply only to the new pods. Without a number for the old pods, a
+            comparison is inconclusive.
           - For a ratio of errors to requests, add V(or vector(0\)) to the errors in the query. The
             result is then empty only if there are no requests.
         type: str
@@ -239,9 +245,9 @@ options:
         default: inconclusive
   window:
     description:
-      - The period before each measurement, as a Prometheus duration. It applies to the built-in
-        queries, to C($window) and to O(metrics[].type=error_lines). Prometheus needs two scrapes
-        within the window. Use at least four times the scrape interval.
+      - The period before each measurement, as a Prometheus duration. The period applies to
+        V(success_rate), V(latency), C($window) and O(metrics[].type=error_lines). Prometheus needs
+        two scrapes within the window. Use at least four times the scrape interval.
     type: str
     default: 1m
   initial_delay:
@@ -269,8 +275,8 @@ options:
     description:
       - Number of measurements of a metric that may be inconclusive. If more are inconclusive, the
         metric is inconclusive, and the task fails at once unless O(on_inconclusive=pass).
-      - If no measurement of a metric has passed, the metric is failed if a measurement has failed,
-        or else inconclusive.
+      - A metric without a passed measurement is failed if at least one of its measurements has
+        failed, and inconclusive otherwise.
     type: int
     default: 0
   on_inconclusive:

@@ -60,7 +60,7 @@ options:
     description:
       - Kind of the controller.
       - By default, V(ReplicationController). If no ReplicationController has the name O(name), but
-        exactly one other controller has, the kind of that controller.
+        exactly one controller of another kind has this name, the default is that kind.
     type: str
   route:
     description:

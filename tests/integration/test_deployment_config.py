@@ -490,7 +490,7 @@ def test_migration_of_a_config_with_pods_of_two_rollouts_is_refused(project, sim
                == simulator.config()["metadata"]["generation"], "the observation of the pause")
     project.patch("foo-1", {"spec": {"replicas": 1}})
     project.until_available("foo-1", 1)
-    with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
+    with pytest.raises(RolloutError, match="foo-1 requests pods, although foo-2") as caught:
         migrate(project)
     assert "scale rc foo-1 --replicas=0" in caught.value.next_command and not project.replica_sets()
 

@@ -97,7 +97,8 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
              sources: Sources, reason_to_stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    placeholder_values: by group ("new" or "old"), then by placeholder. Raises RolloutError.
+    placeholder_values: for each group ("new" or "old"), the values by placeholder.
+    Raises RolloutError.
     """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
@@ -107,7 +108,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(reason_to_stop, subject)
         reading = sources.query(queries.fill_placeholders(query, placeholder_values[group]))
-        # A stop may have ended query() without a value.
+        # If the task was stopped meanwhile, the reading may have no value.
         _raise_if_stopped(reason_to_stop, subject)
         return reading
 
@@ -127,7 +128,7 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
         _raise_if_stopped(reason_to_stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        # A stop may have ended read_logs() without a value.
+        # If the task was stopped meanwhile, the readings may have no value.
         _raise_if_stopped(reason_to_stop, subject)
     (new, new_line_count), (old, old_line_count) = readings
     return Readings(new, old, new_line_count, old_line_count)

@@ -34,7 +34,7 @@ class Log(t.NamedTuple):
     container: str
     #: Whether this is the log before the last restart of the container.
     is_previous: bool
-    #: Seconds of the window that the log covers.
+    #: How many seconds of the window the log covers.
     covered_seconds: float
 
 
@@ -45,7 +45,7 @@ class LogLines:
     log: Log
     #: Without timestamps.
     texts: tuple[str, ...]
-    #: Seconds that the lines cover. Less than log.covered_seconds for a truncated log.
+    #: How many seconds the lines cover. Less than log.covered_seconds for a truncated log.
     covered_seconds: float
     is_truncated: bool
 

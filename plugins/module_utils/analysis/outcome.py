@@ -38,7 +38,8 @@ class Reading(t.NamedTuple):
 class Readings:
     """The readings of one measurement: values, and numbers of samples.
 
-    A field is None if the metric does not need it, or if it needs old pods but there are none.
+    A field is None if the metric does not need this reading, or if old pods are needed but there
+    are none.
     """
 
     new: Reading | None

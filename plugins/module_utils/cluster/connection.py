@@ -58,7 +58,8 @@ ARGUMENT_SPEC: Json = dict(
 #: The part before the slash becomes the field manager in managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused: to get a token, the kubernetes package rereads all files.
+#: Seconds for which headers are reused, because the kubernetes package rereads all files for each
+#: token.
 HEADER_LIFETIME = 1.0
 #: Aliases of options in the kubernetes package and in environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
@@ -86,9 +87,10 @@ class Connection:
         self.renew(0)
 
     def renew(self, generation: int) -> None:
-        """Read the configuration again, unless another thread did so after `generation`.
+        """Read the configuration again, unless another thread has already done so.
 
-        generation: self.generation when the rejected token was read.
+        generation: the value of self.generation when the task read the token that the API server
+        has rejected.
         """
         with self._lock:
             if generation == self.generation:
@@ -115,7 +117,8 @@ class Connection:
     def _translate_errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Import kubernetes first: if both are missing, name kubernetes, which needs PyYAML.
+            # Import kubernetes first: if kubernetes and PyYAML are missing, the error must name
+            # kubernetes, which installs PyYAML, too.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -344,7 +347,10 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, header_options: Json) -> t.Any:
-    """Return the headers for a proxy, with the credentials in its URL, which urllib3 ignores."""
+    """Return the headers for a proxy.
+
+    The credentials of the proxy URL become a header, because urllib3 ignores credentials in a URL.
+    """
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Store the controllers of one kind and namespace, up to date through an informer."""
+"""Store the controllers of one kind in one namespace. An informer updates the store."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ class Controllers:
     def wait_for_changes(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None if a new list leaves the changes unknown. Raises RolloutError.
+        Returns None if all controllers were listed again, because the changes are then unknown.
+        Raises RolloutError.
         """
         with self._translate_refusals():
             return self._informer.update(seconds)

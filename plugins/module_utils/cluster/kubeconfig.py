@@ -23,7 +23,7 @@ from .certificates import Certificates
 
 _MAX_SHOWN_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: With an exec plugin, the kubernetes package loads only the first two fields.
+#: For a user with an exec plugin, only the first two fields are passed to the kubernetes package.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
 #: Pairs: the field with a path, and the field with inline content.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
@@ -83,7 +83,7 @@ class Kubeconfig:
             self._run_plugin(configuration)
 
     def refresh(self, configuration: t.Any) -> None:
-        """Run the exec plugin again if its token has expired. Raises RolloutError."""
+        """Run the exec plugin again if its token expires soon. Raises RolloutError."""
         if (self._credential and self._credential.token
                 and _expires_soon(self._credential.expiration_time)):
             self._run_plugin(configuration)
@@ -126,7 +126,8 @@ class Kubeconfig:
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
 
-        The auth provider is not copied: the kubernetes package refreshes the token in place.
+        The auth provider stays the same object, because the kubernetes package stores a refreshed
+        token in this object.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -138,7 +139,7 @@ def _folder(node: t.Any) -> str:
 
 
 def _absolute_paths(fields: Json, folder: str, field_pairs: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the paths that no inline content replaces, as absolute paths."""
+    """Return each path field whose inline field is not set, with an absolute path."""
     return {path_field: os.path.normpath(os.path.join(folder, fields[path_field]))
             for path_field, inline_field in field_pairs
             if path_field in fields and inline_field not in fields}

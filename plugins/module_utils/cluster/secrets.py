@@ -18,7 +18,7 @@ from ..model.fields import Json, mapping, objects, text
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
 _PUBLIC_FIELDS = {"name"}
 _URL_OPTIONS = ("host", "proxy")
-#: A user may give the content of the file by mistake.
+#: Options with the path of a file. The value is secret if a user gives the content by mistake.
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _MAX_NAME_LENGTH = 255

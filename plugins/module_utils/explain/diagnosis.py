@@ -90,7 +90,7 @@ class Cause:
     pod: str = ""
     #: The container whose log shows the cause, or "".
     container: str = ""
-    #: Whether the previous instance of the container has the log.
+    #: Whether the log is the log of the previous instance of the container.
     is_restarted: bool = False
     #: The number of affected pods.
     pods: int = 1
@@ -144,7 +144,7 @@ def outdated_set_causes(request: Request, status: RolloutStatus) -> list[Cause]:
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of an unready or terminating pod."""
+    """Return the causes why a pod is unready, or has not terminated yet."""
     return _causes_in_pod(pod, list(events), _command_values(request))
 
 
@@ -213,7 +213,7 @@ class _Subject:
             reason=symptom.reason,
             message=_one_line(symptom.message),
             suggestion=_suggestion(row.suggestion, {**self.values, **groups}),
-            # Users can forge Events.
+            # An Event alone makes no cause with Fatal.YES fatal, because users can forge Events.
             is_fatal=((row.fatal is Fatal.YES and not symptom.is_from_event)
                       or (row.fatal is Fatal.ON_REPEAT and self.has_failed_repeatedly)),
             pod=self.pod,

@@ -51,7 +51,7 @@ class Row(t.NamedTuple):
 #: The controller manager cannot create pods (condition ReplicaFailure).
 REPLICA_FAILURE = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
-        "add to resources in the template what the quota {name} requires: {what}"),
+        "add to the template the resources that the quota {name} requires: {what}"),
     Row("quota", r"exceeded quota: (?P<name>[^,]{1,253}),", Fatal.NO,
         "raise the quota{or_delete_first}\n{kubectl} edit quota {name}"),
     Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
@@ -64,7 +64,7 @@ REPLICA_FAILURE = (
         "correct serviceAccountName in the template, or create the ServiceAccount:\n{kubectl} "
         "create serviceaccount {name}"),
     Row("admission", r"violates PodSecurity", Fatal.YES,
-        "add what the message names to securityContext in the template, or have the namespace's "
+        "correct securityContext in the template as the message says, or have the namespace's "
         "PodSecurity level changed"),
     Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']{1,253})'", Fatal.YES,
         "change the template as the message says; the rule:\n{cluster} get "
@@ -102,9 +102,9 @@ UNSCHEDULABLE = (
         "check in which zone or on which node the volume is: no node there can run the "
         "pod:\n{kubectl} describe pvc {claims}"),
     Row("unschedulable", r"Insufficient cpu", Fatal.NO,
-        "add nodes, lower resources.requests.cpu ({cpu}){or_delete_first}"),
+        "add nodes, or lower resources.requests.cpu ({cpu}){or_delete_first}"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
-        "add nodes, lower resources.requests.memory ({requested_memory}){or_delete_first}"),
+        "add nodes, or lower resources.requests.memory ({requested_memory}){or_delete_first}"),
     Row("unschedulable", r"Insufficient (?P<what>\S{1,253}?)[,.]?(\s|$)|(?P<pods>Too many pods)",
         Fatal.NO,
         "add nodes{or_delete_first}"),
@@ -158,8 +158,8 @@ NOT_STARTED = (
         "cannot reach the registry"),
     Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no "
                          r"basic auth)", Fatal.YES,
-        "check image and tag; if they are right, the registry needs imagePullSecrets in the "
-        "template or its ServiceAccount"),
+        "check image and tag; if they are right, the registry needs imagePullSecrets, in the "
+        "template or in the ServiceAccount of the pod"),
     Row("image", _PULL + r"(not found|manifest unknown)", Fatal.YES,
         "push that image, or correct its name or tag: the registry does not have it"),
     Row("image",
@@ -226,8 +226,8 @@ TERMINATED = (
         "compare command and args with what is in the image: a shell could not find or execute "
         "a command; its log:\n{logs}", shows_log=True),
     Row("crash", r"SIGKILL", Fatal.ON_REPEAT,
-        "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} "
-        "describe node {node}", shows_log=True),
+        "check whether the container was killed after a failed probe, or because the node lacked "
+        "memory:\n{cluster} describe node {node}", shows_log=True),
     Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.ON_REPEAT,
         "check whether the image was built for another architecture, a common reason; the "
         "container's log:\n{logs}", shows_log=True),
@@ -263,8 +263,8 @@ LOST_OR_GATED = (
     Row(NODE_LOST,
         r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated"
         r"|DeletionBy(TaintManager|PodGC))", Fatal.NO,
-        "{cluster} describe node {node}\nits pods are replaced 5 minutes after it was lost, unless "
-        "it recovers"),
+        "{cluster} describe node {node}\nunless node {node} recovers, its pods are replaced 5 "
+        "minutes after it was lost"),
     Row(REJECTED,
         r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity"
         r"|UnexpectedAdmission|Unsupported)"

@@ -137,7 +137,7 @@ def _template_warnings(update: _Update) -> t.Iterator[str]:
                f"{servers_without_probe[0].service} sends requests to a new pod before it listens "
                "(when measured, 18 of 5,744 requests were lost). "
                f"Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, periodSeconds: 1}}"
-               ", or better, an httpGet that succeeds when it is ready to serve")
+               ", or better, an httpGet that succeeds only when the container is ready to serve")
 
     servers_without_hook = [server for server in servers if not _has_pre_stop(server.container)]
     if servers_without_hook:
@@ -180,7 +180,7 @@ def _needed_amounts(update: _Update, surge: int) -> quotas.Amounts:
 
 
 def _node_warnings(update: _Update) -> t.Iterator[str]:
-    """Warn if no node could run a new pod even if it ran no other pods."""
+    """Warn if no node could run a new pod, not even a node without other pods."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
         obstacles = ((position, obstacle.find(node, template))
@@ -198,7 +198,7 @@ def _node_warnings(update: _Update) -> t.Iterator[str]:
         position, detail = max(first_obstacles)
         advice = _OBSTACLES[position].advice.format(
             detail, kubectl=update.request.cluster_kubectl)
-        yield (f"No node can run any of the new pods, even with nothing else on it: {summary}. "
+        yield (f"No node can run a new pod, not even a node without other pods: {summary}. "
                f"{advice}")
 
 
@@ -210,9 +210,9 @@ def _daemon_node_warnings(update: _Update) -> t.Iterator[str]:
     if excluded_nodes := sorted(current_nodes - _eligible_nodes(update)):
         more = f" and {len(excluded_nodes) - 3} more" if len(excluded_nodes) > 3 else ""
         yield (f"nodeSelector and tolerations of the new template exclude {len(excluded_nodes)} "
-               f"nodes that the current one allows ({_join(excluded_nodes[:3])}{more}): the "
+               f"nodes that the current template allows ({_join(excluded_nodes[:3])}{more}): the "
                "cluster deletes their pods at once, regardless of pause_at and max_unavailable. To "
-               "try the rest of the change first, leave this part out")
+               "try the rest of the change first, leave nodeSelector and tolerations unchanged")
 
 
 def _eligible_nodes(update: _Update) -> set[str]:
@@ -246,7 +246,7 @@ def _budget_warnings(update: _Update) -> t.Iterator[str]:
             common_labels = {key: value for key, value in update.old_labels.items()
                              if update.new_labels.get(key) == value}
             yield (f"{subject} does not select the new pods, and protects no pod once the old ones "
-                   "are gone. Select labels of both "
+                   "are gone. Select labels that the old and the new pods have "
                    f"({pairs(common_labels) or 'add one to the template'}): "
                    f"{update.kubectl} edit pdb {name}")
         elif update.surge and desired_healthy(budget, expected_pods) >= expected_pods:

@@ -92,7 +92,8 @@ def _usage(template: Json) -> Amounts:
 def effective_amounts(template: Json, field: str) -> Amounts:
     """Return the requests or limits of a pod (component-helpers/resource/helpers.go).
 
-    Only earlier sidecars run beside an init container.
+    The amounts of an init container are added only to the amounts of the sidecars declared earlier,
+    because only these sidecars run beside the init container.
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
@@ -105,8 +106,8 @@ def effective_amounts(template: Json, field: str) -> Amounts:
             sidecar_amounts += _amounts_of(container, field)
         largest_during_init |= (sidecar_amounts if is_sidecar(container)
                                 else sidecar_amounts + _amounts_of(container, field))
-    # Requests at the pod level replace the sum over the containers. A limit there counts as a
-    # request only if no container has a request.
+    # Pod-level requests replace the sum over the containers. A pod-level limit counts as a request
+    # only if no container has a request for this resource.
     total = Amounts({**_amounts_of(spec, field), **(total | largest_during_init),
                      **parse_amounts(_map(spec, "resources", field))})
     overhead = parse_amounts(_map(spec, "overhead"))

@@ -33,7 +33,10 @@ class Cluster(t.Protocol):
     """The methods of the Gateway with which a flow reads the cluster."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """Return the watched controllers by name. kind None: the kind named by the user."""
+        """Return the watched controllers of a kind, by name.
+
+        kind: by default, the kind named by the user.
+        """
 
     def look_up(self, name: str) -> None:
         """Read a controller, and store it for controllers()."""
@@ -147,7 +150,7 @@ class Memory:
     server_time: float = 0.0
     #: Whether the preflight checks have passed and the Lease is acquired.
     has_begun: bool = False
-    #: autoscalers, budgets: None until they are read, and if reading them is not permitted.
+    #: autoscalers, budgets: None before the first list, or if the task may not list these objects.
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
     observed: Observed = Observed(None, None)
@@ -200,7 +203,8 @@ def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
 class Holder(t.NamedTuple):
     """A controller with pods, and the labels that distinguish new pods from old pods.
 
-    During a rollback, the pods of the update are still new. Without an update, all pods are new.
+    During a rollback, the pods of the update still count as new. Without an update, all pods count
+    as new.
     """
 
     controller: Controller
@@ -295,7 +299,7 @@ class Flow(t.Protocol[ObservedT]):
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
-        """Return an observation without sending requests."""
+        """Return an observation of the stored objects, without sending requests."""
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
         """Return the template for new pods, or None. Raises RolloutError."""
@@ -342,7 +346,10 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names of controllers to read before the primary if a write was rejected."""
+        """Return the names of the controllers to read again after a rejected write.
+
+        The primary is always read again, after these controllers.
+        """
         return ()
 
     def update_caches(self, step: Step, memory: Memory) -> None:

@@ -96,7 +96,10 @@ def is_closed(controller: Controller) -> bool:
 
 def rename(request: Request, primary: Controller, successor: Controller,
            desired_size: int) -> Step:
-    """Return the step that gives the primary a closed copy of the successor's template."""
+    """Return the step that gives the primary a closed copy of the successor's template.
+
+    kubectl rolling-update called this step "rename": the new template gets the name of the primary.
+    """
     # | 0 pods | all pods | no `next_name` | rename: set a closed copy of the successor's template |
     label = deployment_label(request, successor)
     label_operations = [put(f"/metadata/labels/{escape_key(request.label_key)}", label)]
@@ -149,7 +152,8 @@ def recreate(request: Request, successor: Controller, desired_size: int) -> Step
 def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
     """Return the next decision of a handover.
 
-    Raises RolloutError if the takeover annotation is invalid, or does not name the successor.
+    Raises RolloutError if the takeover annotation is invalid, or names a controller that is not the
+    successor.
     """
     successor = observed.successor
     takeover = (primary.takeover
@@ -161,8 +165,8 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             next_command=f"{request.kubectl} get {request.kind.kubectl_name} {primary.name} "
                          "-o yaml",
         )
-    # The handover annotates and closes the primary first. Another client has therefore written the
-    # takeover annotation of an open primary, or opened the primary.
+    # One patch annotates and closes the primary. If the primary has the annotation but is open,
+    # another client has written the annotation or opened the primary.
     # | open | open | the primary has the takeover annotation | annotate: remove this annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
@@ -194,7 +198,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if decision := reparent_or_wait(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | all living pods have moved | restore: open the primary |
-    # A terminating successor neither creates nor adopts pods.
+    # The primary can be opened, because a terminating successor neither creates nor adopts pods.
     if is_empty_and_deleting and is_safe_to_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
@@ -307,7 +311,7 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than it has | wait |
-    # After the pods have returned, an outdated count would look correct.
+    # Wait before the pods are returned: afterwards, this outdated count would look correct.
     if sum(pod.owner_uid == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor | hand over: return these pods |
@@ -392,7 +396,8 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
             "replicas": desired_size, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # In a closed template, CLOSED replaces the priority class.
+            # The template of a closed successor names CLOSED, so read the priority class from the
+            # takeover annotation of the successor.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 

@@ -177,7 +177,10 @@ class SimulatedCluster(Model):
 
     def _pods_after_sync(self, controller: Controller, pods: t.Sequence[t.Any],
                          ) -> tuple[list[t.Any], list[t.Any], Json]:
-        """Return the pods after one sync, the deleted pods, and a status that counts `pods`."""
+        """Return the pods after one sync, the deleted pods, and the new status.
+
+        As in syncReplicaSet, the status counts the pods before the sync.
+        """
         ready_count = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
                   "readyReplicas": ready_count,

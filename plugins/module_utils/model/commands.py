@@ -31,13 +31,15 @@ class Option(t.NamedTuple):
 
     #: The states that these commands request.
     states: frozenset[State]
+    #: Why these commands repeat the option, or why the other commands do not.
     reason: str
     #: A fleet is several controllers of one task.
     is_for_fleets_only: bool = False
 
 
-_STRATEGY_REASON = ("the user's choice applies in both directions; a migration would store it as "
-                    "the Deployment's own strategy")
+_STRATEGY_REASON = ("the user's choice applies to updates and rollbacks; a command for a migration "
+                    "omits the option, because a migration would store the choice as the "
+                    "Deployment's own strategy")
 _TEMPLATE_REASON = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET_REASON = "applies only to a task with several controllers"
 _CANARY_REASON = "a rollback neither pauses nor watches the new pods"
@@ -73,19 +75,19 @@ OPTIONS: dict[str, Option] = {
     "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
                                           "previous value"),
     "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
-                                      "direction"),
+                                      "requested state"),
     "wait": Option(_FORWARD, "a rollback command waits until the rollback ends"),
     "timeout": Option(_FORWARD, "the time limit of the update must not end a rollback early"),
     "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the "
-                                  "direction"),
+                                  "requested state"),
     "on_failure": Option(_FORWARD, "a failed rollback cannot be rolled back"),
     "pause_at": Option(_FORWARD, _CANARY_REASON),
     "keep_old": Option(_FORWARD, _CANARY_REASON),
     "soak": Option(_FORWARD, _CANARY_REASON),
     "nodes": Option(_FORWARD, _CANARY_REASON),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
-    "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
-    "suspend_gitops": Option(_REPLACING, "the user's choice applies in both directions"),
+    "autoscaler": Option(_ANY, "the user's choice applies to every state"),
+    "suspend_gitops": Option(_REPLACING, "the user's choice applies to updates and rollbacks"),
     "lock_timeout": Option(_ANY, "another task may hold the Lease during a rollback, too"),
     "concurrency": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
     "max_failures": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
@@ -95,7 +97,7 @@ FLEET_NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
 _NEVER_REPEATED = {"api_version"}
 #: Options whose values have several lines, or name a file of this machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove all template options from a command.
+#: Changes that remove all template options from a command: None removes an option.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: A command that changes any of these options is for a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
@@ -107,7 +109,7 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
     """Return whether a command is for all controllers of the task.
 
-    state: the new state that the command requests, or None.
+    state: the state that the command requests, or None to keep the state of the task.
     """
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_for_fleets_only for option in options)
@@ -116,7 +118,7 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
     """Return the options of the task that a command repeats.
 
-    state: the state that the command requests. None repeats the options of all states.
+    state: the state that the command requests, or None to repeat options regardless of the state.
     """
     return {option: value for option, value in options.items()
             if option not in _NEVER_REPEATED
@@ -125,9 +127,9 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
-    """Return the options that set the images. None removes an option.
+    """Return the options that set the images. The value None removes an option from a command.
 
-    images: by container. {"web": "shop:2"} yields image=shop:2 and container=web.
+    images: the image of each container. {"web": "shop:2"} yields image=shop:2 and container=web.
     """
     if len(images) != 1:
         return {"images": dict(images) or None}
@@ -144,7 +146,7 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
                               namespace: str) -> Json:
     """Return the changes that reduce the options of a fleet to one controller.
 
-    None removes an option. Returns {} if the task has no fleet.
+    The value None removes an option from a command. Returns {} if the task has no fleet.
     """
     selectors = ("names", "label_selectors", "field_selectors", *FLEET_NAMESPACE_OPTIONS)
     removed_options: Json = {option: None for option in selectors if option in options}
@@ -165,7 +167,7 @@ def describe_relaunch(job_template: str, changes: t.Collection[str] = ()) -> str
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
     """Return advice such as "run the same task again with state=rolled_back".
 
-    changes: None removes an option. Options with values that need quotes are left out.
+    changes: the value None removes an option. An option whose value needs quotes is left out.
     """
     added = " ".join(f"{option}={value}" for option,
                      value in changes.items() if value is not None and shell.is_plain(str(value)))

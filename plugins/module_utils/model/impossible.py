@@ -21,7 +21,7 @@ def refuse_impossible_request(request: Request) -> None:
     if request.suspends_gitops and request.next_name:
         raise RolloutError("suspend_gitops cannot be used with next_name, because the update "
                            "deletes the controller, and Flux creates it again from its manifest: "
-                           "leave it out, and change the manifest first")
+                           "leave suspend_gitops out, and change the manifest first")
     if not request.waits:
         _check_wait_false(request)
     if request.nodes and not request.kind.runs_on_each_node:
@@ -55,12 +55,12 @@ def _refuse_unsupported_limits(request: Request) -> None:
                            "deleted before its replacement is created: leave it out")
     if request.kind.has_exclusive_surge and request.max_surge.value:
         if request.max_unavailable.value:
-            raise RolloutError("max_surge and max_unavailable cannot be combined with "
+            raise RolloutError("max_surge and max_unavailable cannot be combined for "
                                f"kind={request.kind}: the API server takes only one of them")
         if request.pause_at is not None and not request.state.rolls_back:
             raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
-                               "because an old pod is deleted before its replacement is created: "
-                               "set max_unavailable")
+                               "because with pause_at, an old pod is deleted before its "
+                               "replacement is created: set max_unavailable instead")
     has_replica_sets = (request.kind.is_server_driven
                         and not request.kind.uses_controller_revisions)
     if request.waits_for_termination and has_replica_sets:
@@ -100,4 +100,5 @@ def _check_wait_false(request: Request) -> None:
     }
     for reason, applies in reasons_to_wait.items():
         if applies:
-            raise RolloutError(f"wait=false cannot be used with {reason}: leave it out")
+            raise RolloutError(f"wait=false cannot be used with {reason}: "
+                               "leave wait=false out")

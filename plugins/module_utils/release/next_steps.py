@@ -15,7 +15,7 @@ from ..model.fields import Json
 from .request import Request, variable
 from .stage import parse_stage
 
-#: The instruction if no command is safe to paste.
+#: The advice if no command is safe to paste.
 _RERUN_ADVICE = "run the same command again"
 COMMA_SEPARATED_OPTIONS = ("names", "stages")
 
@@ -46,12 +46,13 @@ def rollback_instruction(request: Request) -> str:
 
 
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
-    """Return the commands to repeat or resume the run, and to roll back an update in progress."""
+    """Return advice to repeat or resume the run, and to roll back an update in progress."""
     rollback_advice = [_rollback_advice(request)] if is_resumable else []
     return [_advice_for_host(request) or _repeat_advice(request, is_paused), *rollback_advice]
 
 
 def _repeat_advice(request: Request, is_paused: bool) -> str:
+    """Return a command if one is safe to paste in the user's layer, or else advice in words."""
     changes = {request.variable("stages"): "100%"} if is_paused else {}
     if request.layer == "awx":
         return describe_rerun(changes, describe_relaunch(request.job_template, changes))
@@ -65,6 +66,7 @@ def _repeat_advice(request: Request, is_paused: bool) -> str:
 
 
 def _rollback_advice(request: Request) -> str:
+    """Return a command if one is safe to paste in the user's layer, or else advice in words."""
     options = request.selection | request.namespace_and_kind
     variables: Json = {variable("rollback", request.layer, option): _join_list_option(option, value)
                        for option, value in options.items()}

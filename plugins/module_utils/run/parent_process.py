@@ -51,7 +51,8 @@ class ParentProcess:
     def reason_to_stop(self) -> str:
         """Return why the task has to stop, or "" while Ansible waits."""
         poll = select.poll()
-        poll.register(1, 0)  # standard output; errors are always reported
+        # 1 is standard output. poll() reports errors and hangups even if no event is requested.
+        poll.register(1, 0)
         is_output_closed = any(event & (select.POLLERR | select.POLLHUP)
                                for _fd, event in poll.poll(0))
         if not self._signal and is_output_closed:

@@ -40,8 +40,9 @@ class Recorder:
         self.primary: Controller | None = None
         self._last_wait, self._last_wait_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: Events to create: (state before the first step, number of steps, last step). The key is
-        #: (controller, 0) for scale steps, and ("", number of the step) for others.
+        #: The Events to create. The key is (controller, 0) for scale steps, and ("", number of the
+        #: step) for other steps. The value is (state before the first step, number of steps, last
+        #: step).
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         #: Time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
@@ -83,7 +84,8 @@ class Recorder:
     def record_event(self, step: Step, may_be_delayed: bool) -> None:
         """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_be_delayed: whether the Event may be created later, as that of a scale step always may.
+        may_be_delayed: whether the Event may be created later. The Event of a scale step may always
+        be created later.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))

@@ -111,7 +111,7 @@ class Parent:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """The object that a split changes: an HTTPRoute, a GRPCRoute, or without these a Service."""
+    """The object that a split changes: an HTTPRoute, a GRPCRoute or, without a route, a Service."""
 
     kind: str
     name: str
@@ -198,7 +198,7 @@ class Observed:
     """The state of a traffic split, for the planners."""
 
     route: Route
-    #: By name. Without an HTTPRoute or GRPCRoute, only the Service that `route` represents.
+    #: By name. If `route` is a Service, only this Service.
     services: t.Mapping[str, Service]
     #: The names of the Services with a ready endpoint.
     ready: frozenset[str]
@@ -213,9 +213,9 @@ class Observed:
     is_updating: bool = False
     #: Whether the update in the option `update` would change nothing.
     is_updated: bool = False
-    #: The pods of all versions, only without a route.
+    #: The pods of all versions. Empty unless `route` is a Service.
     pods: tuple[Json, ...] = ()
-    #: The uids of the ready pods in the EndpointSlices, only without a route.
+    #: The uids of the ready pods in the EndpointSlices. Empty unless `route` is a Service.
     endpoint_uids: frozenset[str] = frozenset()
 
     @property
@@ -252,7 +252,7 @@ class Observed:
     def split_names(self) -> frozenset[str]:
         """The names of the created Services, even of deleted Services that the rules still name."""
         record = self.route.record
-        # The hash in the name of a deleted Service cannot be checked.
+        # Check only the form of the name: the hash depends on fields of the deleted Service.
         deleted_names = {name for name in self.route.targets
                          if name not in self.services and record
                          and record.service in self.services
@@ -316,7 +316,7 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
 
 
 def creations_of(route: Route, original: Service, versions: Versions) -> tuple[Create, ...]:
-    """Return the steps that create the Services of a split."""
+    """Return the writes that create the Services of a split."""
     return tuple(Create(manifest(route, original, versions.key, value))
                  for value in (versions.old, versions.new) if value)
 
@@ -333,7 +333,7 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
         pods_by_is_new[is_new].append(pod)
     for is_new, age in ((False, "old"), (True, "new")):
         if not pods_by_is_new[is_new] and (needs_new or not is_new):
-            raise RolloutError(f"there are no {age} pods, so that no requests can be split",
+            raise RolloutError(f"there are no {age} pods, so no requests can be split",
                                where=where, next_command="begin an update with pause_at, then "
                                "run the same task again")
     unlabeled = tuple(pod for pod in pods_by_is_new[False] if fallback and key not in pod.labels)

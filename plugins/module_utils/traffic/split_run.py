@@ -94,7 +94,7 @@ class RealObjects:
                        self._pods_of(route) if changes_selector else ())
 
     def replace_missing_route(self) -> Json:
-        """Raise RolloutError. A subclass may return an object in place of the route."""
+        """Return an object in place of the missing route. By default, raise RolloutError."""
         request = self.request
         if request.changes_selector:
             raise RolloutError("there is no such Service",
@@ -152,10 +152,11 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
     """Return the versions of the pods. Raises RolloutError."""
     is_updating = status.phase != "complete"
     if needs_new and not is_updating:
-        raise RolloutError("no update is in progress, so that there are no old and new pods",
+        raise RolloutError("no update is in progress, so there are no old and new pods",
                            where=request.where,
                            next_command="begin an update with pause_at, then run the same task "
-                                        "again; before an update, give only weight=0%")
+                                        "again; before an update, only weight=0% without "
+                                        "match and mirror is possible")
     pods: list[tuple[Pod, bool]] = []
     fallback = ""
     for holder in status.holders:

@@ -201,8 +201,8 @@ CASES = {
         [(pod(waiting_container("ErrImagePull", NOT_FOUND)), [])], "F"),
     "registry denies the pull": Case(
         "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
-        "check image and tag; if they are right, the registry needs imagePullSecrets in the "
-        "template or its ServiceAccount",
+        "check image and tag; if they are right, the registry needs imagePullSecrets, in the "
+        "template or in the ServiceAccount of the pod",
         [(pod(waiting_container("ErrImagePull", DENIED)), [])], "F"),
     "image absent, pull policy Never": Case(
         "image", f"{WEB}ErrImageNeverPull: {NEVER_PULL}",
@@ -364,7 +364,7 @@ CASES = {
           [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
     "insufficient cpu": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
-        f"add nodes, lower resources.requests.cpu (web requests 2), {REMOVE_OLD_PODS}",
+        f"add nodes, or lower resources.requests.cpu (web requests 2), {REMOVE_OLD_PODS}",
         [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
                         "preemption: 0/1 nodes are "
                         "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
@@ -373,7 +373,7 @@ CASES = {
         "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
         "Insufficient "
         "memory",
-        f"add nodes, lower resources.requests.memory (web requests 8Gi), {REMOVE_OLD_PODS}",
+        f"add nodes, or lower resources.requests.memory (web requests 8Gi), {REMOVE_OLD_PODS}",
         [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
                         "Insufficient memory. preemption: 0/4 "
                         f"nodes are available: 4 {NO_VICTIMS}"), [])], "N"),
@@ -470,7 +470,7 @@ CASES = {
         'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: '
         'must specify limits.cpu '
         "for: web",
-        "add to resources in the template what the quota cpu requires: limits.cpu for: web",
+        "add to the template the resources that the quota cpu requires: limits.cpu for: web",
         ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
     "LimitRange exceeded": Case(
         "limit-range",
@@ -532,14 +532,14 @@ CASES = {
         "admission",
         'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
         '"restricted:latest": runAsNonRoot != true',
-        "add what the message names to securityContext in the template, or have the namespace's "
+        "correct securityContext in the template as the message says, or have the namespace's "
         "PodSecurity level changed",
         ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != '
          'true'], "F"),
     "node lost": Case(
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
-        "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless "
-        "it recovers",
+        "kubectl describe node real-1\nunless node real-1 recovers, its pods are replaced 5 "
+        "minutes after it was lost",
         [(pod(container(is_ready=True, running={}),
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
@@ -677,8 +677,8 @@ OTHER_MESSAGES = {
         f"{LOGS} --previous"),
     "exit code 137 without OOMKilled": (
         crash_loop(137)[0], "crash",
-        "check whether a probe killed it, or the node because of a lack of memory:\nkubectl "
-        "describe node real-1"),
+        "check whether the container was killed after a failed probe, or because the node lacked "
+        "memory:\nkubectl describe node real-1"),
     "out of memory without a limit": (
         crash_loop(137, "OOMKilled")[0], "memory",
         "raise resources.limits.memory of container web (none is set: the node itself ran out), or "

@@ -150,7 +150,7 @@ def test_missing_readiness_probe():
         "listens (when measured, "
         "18 of 5,744 requests were lost). Add to the container: readinessProbe: {tcpSocket: {port: "
         "8080}, periodSeconds: 1}, or "
-        "better, an httpGet that succeeds when it is ready to serve")
+        "better, an httpGet that succeeds only when the container is ready to serve")
 
 
 @pytest.mark.parametrize("lifecycle",
@@ -470,7 +470,7 @@ def template_with_toleration(**toleration: str) -> Json:
 
 
 TWO_CPUS = template_with(container({"cpu": "2"}))
-NO_NODE = "No node can run any of the new pods, even with nothing else on it: "
+NO_NODE = "No node can run a new pod, not even a node without other pods: "
 
 
 @pytest.mark.parametrize("nodes, new_template, why", [
@@ -580,8 +580,8 @@ def test_budget_does_not_select_the_new_pods(tier, labels_hint):
     assert single(warnings_of(item=item, desired=labeled_template(app="shop", **tier),
                               budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
-        f"pod once the old ones are gone. Select labels of both ({labels_hint}): kubectl -n shop "
-        "edit pdb web")
+        "pod once the old ones are gone. Select labels that the old and the new pods have "
+        f"({labels_hint}): kubectl -n shop edit pdb web")
 
 
 def test_budget_that_selects_every_deployment_label_gives_no_warning():
@@ -686,5 +686,5 @@ def test_daemon_set_would_leave_nodes(kind, changes, is_warned):
 
     sentences = warnings_of(request, desired=template("myimage:v2", **changes), nodes=nodes)
 
-    assert any("exclude 2 nodes that the current one allows (node-1 and node-2)" in sentence
+    assert any("exclude 2 nodes that the current template allows (node-1 and node-2)" in sentence
                for sentence in sentences) is is_warned

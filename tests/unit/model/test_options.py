@@ -58,11 +58,11 @@ INVALID_OPTIONS = {
     "wait=false for a kind that the task scales":
         (V2 | {"wait": False},
          "wait=false cannot be used with kind=ReplicationController, because the task itself "
-         "scales the pods: leave it out"),
+         "scales the pods: leave wait=false out"),
     "wait=false with a pause":
         (V2 | {"kind": "Deployment", "wait": False, "pause_at": 1},
          "wait=false cannot be used with pause_at, because the task itself pauses the update: "
-         "leave it out"),
+         "leave wait=false out"),
     "keep_old without a pause":
         (V2 | {"keep_old": True},
          "keep_old keeps the old pods until a pause: set pause_at as well, for example "
@@ -81,25 +81,25 @@ INVALID_OPTIONS = {
          "replacement is created: leave it out"),
     "wait=false with a soak":
         (V2 | {"kind": "Deployment", "wait": False, "soak": "1m"},
-         "wait=false cannot be used with soak, because the task itself watches the pods: leave it "
-         "out"),
+         "wait=false cannot be used with soak, because the task itself watches the pods: leave "
+         "wait=false out"),
     "wait=false with on_failure":
         (V2 | {"kind": "DaemonSet", "wait": False, "on_failure": "rollback"},
          "wait=false cannot be used with on_failure=rollback, because only a task that waits "
-         "observes a failure: leave it out"),
+         "observes a failure: leave wait=false out"),
     "wait=false with a suspension":
         (V2 | {"kind": "DaemonSet", "wait": False, "suspend_gitops": True},
          "wait=false cannot be used with suspend_gitops, because the task itself ends the "
-         "suspension: leave it out"),
+         "suspension: leave wait=false out"),
     "suspend_gitops with next_name":
         (V2 | {"next_name": "bar", "suspend_gitops": True},
          "suspend_gitops cannot be used with next_name, because the update deletes the controller, "
-         "and Flux creates it again from its manifest: leave it out, and change the manifest "
-         "first"),
+         "and Flux creates it again from its manifest: leave suspend_gitops out, and change "
+         "the manifest first"),
     "wait=false with a rollback of a StatefulSet":
         ({"kind": "StatefulSet", "wait": False, "state": "rolled_back"},
          "wait=false cannot be used with state=rolled_back and kind=StatefulSet, because the task "
-         "deletes the pods that the cluster does not replace: leave it out"),
+         "deletes the pods that the cluster does not replace: leave wait=false out"),
     "no name": (V2 | {"name": ""}, f"name '' is not a valid object name: {NAME_RULE}"),
     "name with a capital letter": (V2 | {"name": "Foo"},
                                    f"name 'Foo' is not a valid object name: {NAME_RULE}"),

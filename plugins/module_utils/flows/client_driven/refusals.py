@@ -66,7 +66,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
             and (primary.has_expressions or not primary.selector.items() <= labels.items())):
         raise RolloutError(
             "its selector is immutable and does not match the new pods: set next_name to replace "
-            "it with another controller or, if only the deployment label differs, set another "
+            "the controller with another one or, if only the deployment label differs, set another "
             "deployment_label_key",
             where=request.where, next_command=request.command(next_name=next_name))
 
@@ -92,7 +92,7 @@ def refuse_too_large_annotations(request: Request, primary: Controller, successo
     The API server would reject them later, when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired_size, primary.images)
-    # A stand-in for the unknown uid. Only PARTNER and TAKEOVER may be longer.
+    # A stand-in for the unknown uid. Only PARTNER and TAKEOVER may have a value longer than a uid.
     uid = "x" * 36
     annotations = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
                    TAKEOVER: identity.canonical(takeover) + uid}
@@ -146,9 +146,9 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
     if primary.partner == successor.name and not has_expected_name:
         # Only an annotation of the primary names this successor.
         advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
-                  "if it was the next_name of this update:",
+                  f"if {successor.name} was the next_name of this update:",
                   request.command(next_name=successor.name),
-                  "if not, remove the annotations that name it:",
+                  f"if not, remove the annotations that name {successor.name}:",
                   f"{request.kubectl} annotate {request.kind.kubectl_name} {primary.name} "
                   f"{PARTNER}- {PARTNER_UID}- {TAKEOVER}-")
     raise RolloutError(
@@ -211,8 +211,8 @@ def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> Rol
                  and all(object_meta.kubectl_source(controller.annotations)
                          == (request.name, primary.uid) for controller in controllers))
     return RolloutError(
-        f"kubectl rolling-update was interrupted: {names} has some of its pods: finish it with the "
-        "same kubectl command, or roll back by hand",
+        f"kubectl rolling-update was interrupted, and {names} has some of the pods: finish the "
+        "update with the same kubectl command, or roll back by hand",
         where=request.where,
         next_command=(f"{request.kubectl} scale rc {request.name} "
                       f"--replicas={primary.replicas if original_size is None else original_size}",

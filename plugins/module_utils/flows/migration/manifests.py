@@ -98,7 +98,8 @@ def deployment_manifest(request: Request, observed: MigrationObserved,
         "spec": {"replicas": size, "paused": True,
                  "selector": {"matchLabels": _selector(request, spec["selector"])},
                  "minReadySeconds": spec["minReadySeconds"],
-                 # The API server's default, 600, raised because it must exceed minReadySeconds.
+                 # 600 is the API server's default. Add minReadySeconds, because the deadline must
+                 # be greater.
                  "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
                  "template": _template_for_selector(request, spec),
                  **deployment_fields(observed.config), **strategy},

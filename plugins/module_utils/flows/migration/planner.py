@@ -111,7 +111,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     refuse_deleting(request, controller)
     if controller.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {controller.owner}, which would create another "
-                           "one",
+                           f"{controller.kind}",
                            where=request.where,
                            next_command=f"stop {controller.owner} first (docs/how-to/migrate.md); "
                                         "then add release_owner=true")
@@ -214,8 +214,8 @@ def _hand_over(controller: Controller, replica_set: Controller, observed: Migrat
 def _refuse_another_template(request: Request, controller: Controller,
                              stored: StoredController) -> None:
     # | exists | stores another template or selector | the ReplicaSet exists | error |
-    # A closed controller is checked without a ReplicaSet, too. Another client may have changed the
-    # controller, or have forged both the ControllerRevision and the ReplicaSet.
+    # A closed controller is checked even if there is no ReplicaSet. Another client may have changed
+    # the controller, or have forged both the ControllerRevision and the ReplicaSet.
     if not has_stored_template(request, controller, stored):
         raise RolloutError(
             "its template or selector differs from the ControllerRevision "
@@ -314,8 +314,9 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
     # | exists | none | a rollout that is not active requests pods | error |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and other_rollout.replicas:
-            raise RolloutError(f"{other_rollout.name} has pods as well as {rollout.name}, its "
-                               "newest complete rollout", where=request.where,
+            raise RolloutError(f"its rollout {other_rollout.name} requests pods, although "
+                               f"{rollout.name} is the newest complete rollout",
+                               where=request.where,
                                next_command=(request.command(State.ROLLED_BACK)
                                              if config.is_paused_for_migration
                                              else _scale_to_zero(request, other_rollout), "then:",
@@ -360,8 +361,9 @@ def _delete_config(request: Request, observed: MigrationObserved,
     for rollout in observed.rollouts:
         # | exists | exists | at the end, a rollout requests pods | error |
         if rollout.replicas:
-            raise RolloutError(f"{rollout.name}, which would be deleted with it, requests "
-                               f"{rollout.replicas} pods", where=request.where,
+            raise RolloutError(f"{rollout.name}, which would be deleted with the "
+                               f"DeploymentConfig, requests {rollout.replicas} pods",
+                               where=request.where,
                                next_command=(_scale_to_zero(request, rollout), "then:",
                                              request.command()))
         # | exists | exists | at the end, a rollout without pods remains | delete the rollout |

@@ -39,7 +39,7 @@ class Settings(t.Generic[ObservedT]):
 
     @property
     def surge_and_unavailable(self) -> tuple[int, int]:
-        """The number of pods beyond the goal, and the number of pods that may be unavailable."""
+        """The maximum surge, and the maximum number of unavailable pods."""
         raise NotImplementedError
 
     def settings_during_update(self, desired_template: Json | None = None) -> Json:
@@ -113,8 +113,8 @@ class Rules(t.Generic[ObservedT]):
 
     def match(self, desired_template: Json) -> Match:
         """Return how the current template matches the request."""
-        # For a restart, is_recorded already compares the hash of the template, so its match counts
-        # as confirmed without a dry run.
+        # For a restart, is_recorded already compares the hash of the template, so no dry run has to
+        # confirm the match.
         return provenance.match(self.request, self.primary.template, desired_template,
                                 is_recorded=self.is_recorded,
                                 is_confirmed=(self.observed.is_confirmed
@@ -138,7 +138,10 @@ class Rules(t.Generic[ObservedT]):
                 or record.template == recorded.digest(self.primary))
 
     def was_template_set_by_task(self, record: Rollout) -> bool:
-        """Return whether the task that began the update has set the current template."""
+        """Return whether the task that began the update has set the current template.
+
+        By default, compare only the images of the template with the images in the record.
+        """
         return self.primary.images == record.after
 
     def refuse_unusable_controller(self) -> None:

@@ -64,7 +64,10 @@ class StatefulSetSettings(RevisionDrivenSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, is_desired_template_set: bool) -> int:
-        """Return the partition for the pause, which keeps existing new pods; 0 without a pause."""
+        """Return the partition for the pause, or 0 without a pause.
+
+        A pod that already has the new template keeps this template.
+        """
         pause, primary = self.request.pause_at, self.primary
         if not self.is_pause_requested or pause is None:
             return 0
@@ -95,9 +98,9 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
         """Return the name of the revision that a rollback of this update restores.
 
         - If the desired template is set, and pods are stuck: the revision of the first stuck pod.
-        - If another client's update is in progress: the revision before it, unless the requested
-          update is a rollback or that revision has the desired template.
-        - Otherwise: the update revision.
+        - If another client's update is in progress: status.currentRevision, except if a rollback is
+          requested, or if status.currentRevision has the desired template.
+        - Otherwise: status.updateRevision.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired_template) is Match.EXACT:
@@ -157,7 +160,8 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
     def _replace_stuck_pod(self) -> Decision | None:
         """Return the deletion of the stuck pod with the lowest ordinal, a wait, or None.
 
-        The controller manager creates no pod while a pod with a lower ordinal is unready.
+        Wait while a pod with a lower ordinal is missing or terminating, because the controller
+        manager would not create the deleted pod again.
         """
         observed, primary = self.observed, self.primary
         unready_pod = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)

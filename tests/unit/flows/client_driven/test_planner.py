@@ -326,7 +326,7 @@ OWNER = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "contro
 KUBECTL_ANNOTATIONS = {"kubectl.kubernetes.io/next-controller-id": "bar",
                        "kubectl.kubernetes.io/original-replicas": "4"}
 
-REMOVE_ANNOTATIONS = ("if not, remove the annotations that name it:\nkubectl -n default annotate "
+REMOVE_ANNOTATIONS = ("if not, remove the annotations that name bar:\nkubectl -n default annotate "
                       "rc foo "
                       f"{object_meta.PARTNER}- {object_meta.PARTNER_UID}- "
                       f"{object_meta.TAKEOVER}-")
@@ -493,9 +493,8 @@ REFUSALS = {
         (UPDATE,
          [rc(annotations=KUBECTL_ANNOTATIONS),
           rc("bar", 1, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
-         "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
-         "same kubectl command, or "
-         "roll back by hand", "",
+         "kubectl rolling-update was interrupted, and bar has some of the pods: finish the update "
+         "with the same kubectl command, or roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl "
          "-n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
@@ -504,17 +503,15 @@ REFUSALS = {
          [rc(annotations=KUBECTL_ANNOTATIONS),
           *(rc(name, 1, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})
             for name in ("bar", "payments"))],
-         "kubectl rolling-update was interrupted: bar, payments has some of its pods: finish it "
-         "with the same kubectl command, or "
-         "roll back by hand", "",
+         "kubectl rolling-update was interrupted, and bar, payments has some of the pods: finish "
+         "the update with the same kubectl command, or roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar "
          "payments\nkubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
     "an interrupted kubectl rolling-update, only foo is annotated: no deletion is suggested":
         (UPDATE, [rc(annotations=KUBECTL_ANNOTATIONS), rc("bar", 1)],
-         "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
-         "same kubectl command, or "
-         "roll back by hand", "",
+         "kubectl rolling-update was interrupted, and bar has some of the pods: finish the update "
+         "with the same kubectl command, or roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
@@ -523,14 +520,14 @@ REFUSALS = {
          f"bar {NOT_SUCCESSOR} (its name is neither the next_name of this task, nor foo "
          "plus the value of the deployment label); it has 0 replicas of "
          "myimage:v2", "",
-         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif bar was the next_name of "
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
     "rollback: foo's annotations name another controller":
         (ROLLBACK, [primary_of_bar(3, 3), rc("bar", 5, "other:v1")],
          f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of "
          "other:v1", "",
-         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif bar was the next_name of "
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
     "rollback: foo and another controller name each other":
@@ -538,7 +535,7 @@ REFUSALS = {
          [primary_of_bar(3, 3), rc("bar", 5, "other:v1", annotations=annotations_of(new_bar(5)))],
          f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of "
          "other:v1", "",
-         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif bar was the next_name of "
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
     "the size in foo's annotation is too large":
@@ -562,9 +559,8 @@ REFUSALS = {
         (UPDATE,
          [rc(annotations={**KUBECTL_ANNOTATIONS, object_meta.KUBECTL_ORIGINAL: "$(touch pwned)"}),
           rc("bar", 1)],
-         "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
-         "same kubectl command, or "
-         "roll back by hand", "",
+         "kubectl rolling-update was interrupted, and bar has some of the pods: finish the update "
+         "with the same kubectl command, or roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=3\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),

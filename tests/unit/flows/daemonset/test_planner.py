@@ -901,7 +901,7 @@ def test_rollback_ignores_budgets():
 
 @pytest.mark.parametrize("params, message", [
     ({"max_surge": "1", "max_unavailable": "1"},
-     "max_surge and max_unavailable cannot be combined with kind=DaemonSet"),
+     "max_surge and max_unavailable cannot be combined for kind=DaemonSet"),
     ({"max_surge": "0", "max_unavailable": "0"}, "max_surge and max_unavailable are both 0"),
     ({"max_surge": "1", "pause_at": "1"},
      "max_surge cannot be used with pause_at and kind=DaemonSet"),

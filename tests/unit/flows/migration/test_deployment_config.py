@@ -127,7 +127,7 @@ def test_empty_rollouts_are_deleted():
     (config(metadata={"deletionTimestamp": "now"}), [rollout()], "it is being deleted"),
     (config(latest=2), [rollout(1), rollout(2, 0, "Running")], "its rollout foo-2 is in progress"),
     (config(latest=2), [rollout(1)], "its rollout foo-2 is in progress"),
-    (config(latest=2), [rollout(1), rollout(2, 1)], "foo-1 has pods as well as foo-2"),
+    (config(latest=2), [rollout(1), rollout(2, 1)], "foo-1 requests pods, although foo-2"),
     (config(latest=1), [rollout(1, 0, "Failed")], "it has no complete rollout"),
     (config(latest=0), [rollout(1)], "it has no complete rollout"),
     (config(), [rollout(1, ownerReferences=[])], "its rollout foo-1 is in progress"),
@@ -154,7 +154,7 @@ def test_terminating_deployment_config_is_refused():
                           ({object_meta.PAUSED_FOR_MIGRATION: "true"}, "state=rolled_back")])
 def test_pods_of_two_rollouts_are_refused(config_annotations, command):
     request = dataclasses.replace(MIGRATE_CONFIG, connection={"context": "{0}"})
-    with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as error:
+    with pytest.raises(RolloutError, match="foo-1 requests pods, although foo-2") as error:
         World(config(latest=2, paused=True, annotations=config_annotations), rollout(1),
               rollout(2, 1)).decide(request)
     assert command in error.value.next_command
@@ -209,7 +209,8 @@ def test_scaled_up_old_rollout_prevents_the_deletion():
     world.run_steps(9)
     world.merge("ReplicationController", "foo-1", spec={"replicas": 1})
     with pytest.raises(RolloutError,
-                       match="foo-1, which would be deleted with it, requests 1 pods"):
+                       match="foo-1, which would be deleted with the DeploymentConfig, requests "
+                             "1 pods"):
         world.decide()
 
 

@@ -201,7 +201,8 @@ def test_recreated_controller_is_refused():
     (rc(deletionTimestamp="now"), "it is being deleted"),
     (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
                           "controller": True}]),
-     "it is controlled by DeploymentConfig/foo, which would create another one"),
+     "it is controlled by DeploymentConfig/foo, which would create another "
+     "ReplicationController"),
 ], ids=["update in progress", "terminating", "owner"])
 def test_controllers_that_cannot_be_migrated_are_refused(item, expected_text):
     with pytest.raises(RolloutError, match=expected_text):

@@ -40,7 +40,7 @@ class Resource(t.NamedTuple):
     #: Return the Services that an object names: "shop" or "shop.prod.svc".
     find_service_names: t.Callable[[Json, str], t.Iterable[str]]
 
-    def does_name_service(self, item: Json, service: str, namespace: str) -> bool:
+    def refers_to_service(self, item: Json, service: str, namespace: str) -> bool:
         """Return whether an object names the Service."""
         host = f"{service}.{namespace}"
         return any(name in (service, host) or name.startswith(f"{host}.svc")
@@ -103,7 +103,7 @@ class Related(t.NamedTuple):
         """Return the items with this effect that name the Service."""
         return [(resource, item) for resource, item in self.items
                 if resource.effect is effect
-                and resource.does_name_service(item, service, namespace)]
+                and resource.refers_to_service(item, service, namespace)]
 
 
 class GatewaysAndPods(t.NamedTuple):

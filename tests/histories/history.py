@@ -446,9 +446,7 @@ class History(RuleBasedStateMachine):
         plan = None if death or hurry or self.has_used_broken_image else self.world.check(params)
         min_size = min([*self.sizes,
                         sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        unavailable = max(min(max(_unavailable_limit(params, self.kind, size, self.user_fields),
-                                  self._unavailable_limit_without_record(size)),
-                              _allowed_disruptions(self.budget, size)) for size in self.sizes)
+        unavailable = max(self._unavailable_limit_with_budget(params, size) for size in self.sizes)
         # Old pods of the former controller may already have the label of the new template.
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
@@ -534,6 +532,16 @@ class History(RuleBasedStateMachine):
         return {option: value for option, value in options.items()
                 if (accepts_surge or option != "max_surge")
                 and (option, value) != ("max_unavailable", 0)}
+
+    def _unavailable_limit_with_budget(self, params: Json, size: int) -> int:
+        """Return how many pods a task may make unavailable, as limited by the budget."""
+        limit = max(_unavailable_limit(params, self.kind, size, self.user_fields),
+                    self._unavailable_limit_without_record(size))
+        allowed = _allowed_disruptions(self.budget, size)
+        # A rollback in place may replace one pod at a time, even if the budget allows none.
+        if self.kind in ("StatefulSet", "DaemonSet") and params.get("state") == "rolled_back":
+            allowed = max(1, allowed)
+        return min(limit, allowed)
 
     def _unavailable_limit_without_record(self, size: int) -> int:
         """Return maxUnavailable of the current spec, which a task uses for a DaemonSet without a

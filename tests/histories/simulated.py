@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import typing as t
 
 import typed_commands
@@ -68,6 +69,7 @@ class PodCountingCluster(Cluster):
             self.cluster = ClusterModel([item], kind)
         self.on_wait = self.settle
         self.settle()
+        self.budgets: list[Json] = []
         #: (number of a write, whether the kill follows it), as in DEATHS (history.py).
         self.death: tuple[int, bool] | None = None
         #: The fewest ready pods and the most pods since the task began.
@@ -103,6 +105,9 @@ class PodCountingCluster(Cluster):
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self.cluster.nodes(selector)
+
+    def objects(self, resource: str) -> list[Json]:
+        return self.budgets if resource == "poddisruptionbudgets" else super().objects(resource)
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         cluster = self.cluster if kind in (None, self.kind) else self.model_with_pods
@@ -242,6 +247,9 @@ class SimulatedWorld:
         elif verb == "annotate":
             kind = "ReplicaSet" if arguments[0] == "rs" else str(self.gateway.kind)
             self.annotate(kind, arguments[1], typed_commands.annotation_changes(arguments[2:]))
+        elif verb == "patch" and arguments[0] == "pdb":
+            self.budget({field: value for field, value in json.loads(flags["-p"])["spec"].items()
+                         if value is not None})
         else:
             raise AssertionError(f"unsupported command: {words}")
 
@@ -257,7 +265,8 @@ class SimulatedWorld:
         return
 
     def budget(self, spec: Json) -> None:
-        return
+        self.gateway.budgets = [{"metadata": {"name": "budget", "uid": "uid of budget"},
+                                 "spec": {"selector": {}, **spec}}]
 
     def restart_controller_manager(self) -> None:
         return

@@ -21,6 +21,7 @@ class SimulatedHistory(History):
 
 HALF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
 ONE = {"maxSurge": 0, "maxUnavailable": 1}
+SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
 @pytest.mark.parametrize("task, death, next_task", [
@@ -78,6 +79,29 @@ def test_update_with_an_outdated_replica_set_is_rolled_back_if_possible(image, i
     assert ("foo is rolled back to myimage:v2" in run.message) is is_rolled_back
     assert "could not be rolled back" not in run.message
     history.teardown()
+
+
+@pytest.mark.parametrize("rollback", [{"state": "rolled_back"},
+                                      {"state": "rolled_back", "to_revision": 1}], ids=str)
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_rollback_in_place_may_replace_a_pod_despite_the_budget(kind, rollback):
+    history = SimulatedHistory()
+    history.start(kind, 3)
+    assert history._run({"image": "myimage:v2"}, (1, True)).outcome == "killed"
+    history.limit_disruptions({"maxUnavailable": 0})
+
+    assert history._run(rollback, None).outcome == "done"
+
+    assert history.world.gateway.min_ready == 2
+    assert history._unavailable_limit_with_budget({"image": "myimage:v3"}, 3) == 0
+
+
+def test_rollback_with_a_surge_keeps_all_pods_ready():
+    history = SimulatedHistory()
+    history.start("DaemonSet", 3, {"updateStrategy": SURGE})
+    history.limit_disruptions({"maxUnavailable": 0})
+
+    assert history._unavailable_limit_with_budget({"state": "rolled_back"}, 3) == 0
 
 
 TestHistories = SimulatedHistory.TestCase

@@ -590,7 +590,8 @@ class History(RuleBasedStateMachine):
         elif run.outcome == "killed":
             self.pending_task = params
         elif phase := run.result.get("rollout", {}).get("phase"):
-            if phase == "complete":
+            # The phase may be that of the ReplicationController, without its migration.
+            if phase == "complete" and not self.is_migrating:
                 self.pending_task, self.starting_tasks = None, []
             elif run.result["changed"]:
                 self.pending_task = params

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hypothesis
 import pytest
-from history import BROKEN, History
+from history import BROKEN, History, TaskRun
 from simulated import SimulatedWorld
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -94,6 +94,19 @@ def test_rollback_in_place_may_replace_a_pod_despite_the_budget(kind, rollback):
 
     assert history.world.gateway.min_ready == 2
     assert history._unavailable_limit_with_budget({"image": "myimage:v3"}, 3) == 0
+
+
+def test_refused_task_does_not_end_a_pending_migration():
+    """The phase of a refused task of rolling_update ignores the stored ReplicationController."""
+    history = SimulatedHistory()
+    history.start("ReplicationController", 3)
+    migration = {"module": "migrate_to_deployment", "state": "migrated"}
+    refused = TaskRun("refused", {"changed": False, "rollout": {"phase": "complete"}})
+    history._record_result(migration, TaskRun("killed"))
+
+    history._record_result({"state": "rolled_back"}, refused)
+
+    assert history.is_migrating and history.pending_task == migration
 
 
 def test_rollback_with_a_surge_keeps_all_pods_ready():

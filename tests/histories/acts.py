@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from history import KINDS, SERVER_DRIVEN, History, Json, World
+from history import KINDS, SERVER_DRIVEN, History, Json, World, adds_state_to_failure
 
 #: Replicas of the controller, and maximum number of writes of a task.
 REPLICAS, MAX_WRITES = 3, 60
@@ -93,6 +93,7 @@ def kinds_and_rows(on_api_server: bool) -> list[tuple[str, Row]]:
 
 
 class HistoryWithKill(History):
+    @adds_state_to_failure
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
         """Play a row with a kill at `moment`, and return whether the task was killed.
 

@@ -18,7 +18,16 @@ import typing as t
 from multiprocessing.connection import Connection as Pipe
 from unittest import mock
 
-from history import BROKEN, DEATHS, IMAGES, KINDS, SHORT_DEADLINES, Json, TaskRun
+from history import (
+    BROKEN,
+    DEATHS,
+    IMAGES,
+    KINDS,
+    SHORT_DEADLINES,
+    Json,
+    TaskRun,
+    adds_state_to_failure,
+)
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -264,6 +273,7 @@ class Fleets(RuleBasedStateMachine):
     def delete_pod(self, index: int) -> None:
         self.world.delete_pod(index)
 
+    @adds_state_to_failure
     def _roll(self, params: Json, death: tuple[int, bool] | None,
               is_loaded: bool = False) -> TaskRun:
         params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
@@ -302,6 +312,7 @@ class Fleets(RuleBasedStateMachine):
                 f"{len(pods)} pods of {member} instead of {self.sizes[member]}")
             assert set(pods) <= {(image, True)}, f"{member} has {pods}"
 
+    @adds_state_to_failure
     def teardown(self) -> None:
         """Run tasks without kills, and assert that only the requested state remains."""
         if self.skips_final_check:

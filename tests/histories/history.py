@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import json
 import re
 import typing as t
 
@@ -35,6 +37,8 @@ SHORT_DEADLINES = {"failure_grace": 1, "progress_deadline": 10}
 #: Spec fields of the user, which an update restores at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
                "paused", "podManagementPolicy")
+#: The heading of the state that a failure reports, its maximum number of lines, and characters.
+STATE_HEADING, MAX_STATE_LINES, MAX_STATE_LINE_LENGTH = "After the failure:", 60, 2000
 
 
 def _rolling(**numbers: t.Any) -> Json:
@@ -148,10 +152,69 @@ class World(t.Protocol):
 
     def remaining_leases(self) -> list[str]: ...
 
+    def describe(self) -> list[str]:
+        """Return a line for each controller, ControllerRevision and pod."""
+
 
 def note(text: str) -> None:
     if currently_in_test_context():
         note_in_test(text)
+
+
+_P, _R = t.ParamSpec("_P"), t.TypeVar("_R")
+
+
+def adds_state_to_failure(method: t.Callable[_P, _R]) -> t.Callable[_P, _R]:
+    """Decorate a method of a machine with a world, so that its exceptions contain the state."""
+    @functools.wraps(method)
+    def call(*args: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return method(*args, **options)
+        except Exception as error:
+            machine: t.Any = args[0]
+            add_state(error, machine.world)
+            raise
+
+    return call
+
+
+def add_state(error: Exception, world: World) -> None:
+    """Add the state of the cluster to an exception, once. A repetition may not fail again."""
+    if any(text.startswith(STATE_HEADING) for text in getattr(error, "__notes__", ())):
+        return
+    try:
+        lines = world.describe()
+    except Exception as failure:
+        lines = [f"the state cannot be read: {failure!r}"]
+    omitted_count = len(lines) - MAX_STATE_LINES
+    omission = [f"{omitted_count} more lines"] if omitted_count > 0 else []
+    error.add_note("\n  ".join([STATE_HEADING, *(line[:MAX_STATE_LINE_LENGTH]
+                                                for line in lines[:MAX_STATE_LINES]), *omission]))
+
+
+def describe_controller(kind: str, item: Json) -> str:
+    """Return a line with the fields of a controller that a task or another client may change."""
+    metadata, spec = item["metadata"], item["spec"]
+    template = spec["template"]
+    identifiers = {field: metadata[field] for field in (
+        "uid", "resourceVersion", "generation", "deletionTimestamp", "finalizers",
+        "ownerReferences") if metadata.get(field)}
+    containers = [{field: container[field] for field in ("image", "env") if field in container}
+                  for container in template["spec"]["containers"]]
+    fields = {"metadata": identifiers,
+              "spec": {field: value for field, value in spec.items() if field != "template"},
+              "template": {"metadata": template.get("metadata"), "containers": containers,
+                           "priorityClassName": template["spec"].get("priorityClassName")},
+              "status": item.get("status"), "annotations": metadata.get("annotations")}
+    return f"{kind} {metadata['name']}: {json.dumps(fields)}"
+
+
+def describe_revision(item: Json) -> str:
+    """Return a line with the labels, the number and the images of a ControllerRevision."""
+    metadata = item["metadata"]
+    images = sorted(set(re.findall(r"myimage:[\w.-]+", json.dumps(item.get("data")))))
+    return (f"ControllerRevision {metadata['name']}: revision {item.get('revision')}, {images}, "
+            f"{json.dumps(metadata.get('labels'))}")
 
 
 class History(RuleBasedStateMachine):
@@ -355,6 +418,7 @@ class History(RuleBasedStateMachine):
 
     # Guarantees
 
+    @adds_state_to_failure
     def _run_with_suggestions(self, params: Json, death: tuple[int, bool] | None,
                               hurry: bool = False) -> None:
         """Run a task, and execute the commands in its error."""
@@ -602,6 +666,7 @@ class History(RuleBasedStateMachine):
                 and (params.get("state") != "rolled_back" or "to_revision" in params)):
             self.starting_tasks.append(params)
 
+    @adds_state_to_failure
     def teardown(self) -> None:
         """Run a task without kills, and assert that only the requested state remains."""
         if self.skips_final_check:

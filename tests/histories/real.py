@@ -17,7 +17,14 @@ from unittest import mock
 import embedded
 import typed_commands
 import writes
-from history import BROKEN, Json, TaskRun, note
+from history import (
+    BROKEN,
+    Json,
+    TaskRun,
+    describe_controller,
+    describe_revision,
+    note,
+)
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import as_kind, eventually, is_ready, manifest, owner_uid, role_rules
@@ -43,6 +50,7 @@ LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
 #: Another client removes FINALIZER this many seconds after the deletion of an object.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 NODE_COUNT, NODE_LABEL = 5, "tests.example.com/namespace"
+REVISIONS = "/apis/apps/v1/namespaces/{}/controllerrevisions"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -114,18 +122,17 @@ class RealWorld:
         return run
 
     def _note_stalled_state(self, error: RolloutError) -> None:
-        """Add all controllers and pods to the report of a "no progress" error."""
-        if "no progress" not in error.what:
-            return
-        for item in (item for kind in self._kinds for item in self._items(kind)):
-            note(f"  server: {item['metadata']['name']} {item['metadata']['resourceVersion']} "
-                 f"{item.get('status')}")
-        for pod in self._all_pods():
-            metadata = pod["metadata"]
-            revision = metadata["labels"].get("controller-revision-hash", "")
-            times = metadata["creationTimestamp"], metadata.get("deletionTimestamp")
-            note(f"  server: {metadata['name']} {revision} {pod['spec'].get('nodeName')} {times} "
-                 f"ready: {is_ready(pod)}")
+        """Add the state to the report of a "no progress" error."""
+        if "no progress" in error.what:
+            for line in self.describe():
+                note(f"  server: {line}")
+
+    def describe(self) -> list[str]:
+        revisions = self.namespace.call("GET", REVISIONS.format(self.namespace.name))["items"]
+        controllers = [describe_controller(kind, item)
+                       for kind in self._kinds for item in self._items(kind)]
+        return [*controllers, *map(describe_revision, revisions),
+                *map(_describe_pod, self._all_pods())]
 
     def check(self, params: Json) -> TaskRun:
         try:
@@ -403,6 +410,14 @@ class _TimeAhead:
 
     def time(self) -> float:
         return time.time() + self._seconds
+
+
+def _describe_pod(pod: Json) -> str:
+    metadata, spec = pod["metadata"], pod["spec"]
+    times = metadata["creationTimestamp"], metadata.get("deletionTimestamp")
+    return (f"pod {metadata['name']} of {owner_uid(pod) or 'no controller'}: "
+            f"{spec['containers'][0]['image']}, {json.dumps(metadata.get('labels'))}, "
+            f"{spec.get('nodeName')}, {times}, ready: {is_ready(pod)}")
 
 
 def _is_held(lease: Json) -> bool:

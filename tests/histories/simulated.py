@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import json
 import typing as t
 
@@ -14,7 +15,15 @@ import typed_commands
 from builders import rc
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
-from history import BROKEN, SERVER_DRIVEN, Json, TaskRun
+from history import (
+    BROKEN,
+    KINDS,
+    SERVER_DRIVEN,
+    Json,
+    TaskRun,
+    describe_controller,
+    describe_revision,
+)
 from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -279,6 +288,13 @@ class SimulatedWorld:
 
     def remaining_leases(self) -> list[str]:
         return []
+
+    def describe(self) -> list[str]:
+        items = [(kind, item) for kind in KINDS for item in self._items(kind).values()]
+        uids = [item["metadata"]["uid"] for _kind, item in items]
+        return [*itertools.starmap(describe_controller, items),
+                *map(describe_revision, self.gateway.revisions(uids) or ()),
+                *map(str, self.gateway.pods)]
 
     def _items(self, kind: str) -> dict[str, Json]:
         if kind == self.gateway.kind:

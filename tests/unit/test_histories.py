@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hypothesis
 import pytest
-from history import BROKEN, History, TaskRun
+from history import BROKEN, KINDS, STATE_HEADING, History, TaskRun, add_state
 from simulated import SimulatedWorld
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -94,6 +94,43 @@ def test_rollback_in_place_may_replace_a_pod_despite_the_budget(kind, rollback):
 
     assert history.world.gateway.min_ready == 2
     assert history._unavailable_limit_with_budget({"image": "myimage:v3"}, 3) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_failure_contains_the_state_of_the_cluster(kind, monkeypatch):
+    history = SimulatedHistory()
+    history.start(kind, 3)
+    monkeypatch.setattr(history.world, "check", lambda params: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError) as failure:
+        history._run_with_suggestions({"image": "myimage:v2"}, None)
+
+    (text,) = failure.value.__notes__
+    heading, *lines = text.splitlines()
+    assert heading == STATE_HEADING
+    assert [line for line in lines if line.startswith(f"  {kind} foo: ")]
+    assert sum("ready=True" in line for line in lines) == 3
+
+
+def test_state_in_a_failure_is_bounded_and_added_once(monkeypatch):
+    history = SimulatedHistory()
+    monkeypatch.setattr(history.world, "describe", lambda: ["x" * 5000] * 100)
+    error = AssertionError()
+
+    add_state(error, history.world)
+    add_state(error, history.world)
+
+    (text,) = error.__notes__
+    assert text.endswith("x\n  40 more lines") and len(text) < 125_000
+
+
+def test_failure_to_read_the_state_is_reported(monkeypatch):
+    history = SimulatedHistory()
+    monkeypatch.setattr(history.world, "describe", lambda: 1 / 0)
+
+    add_state(error := AssertionError(), history.world)
+
+    assert "the state cannot be read: ZeroDivisionError" in error.__notes__[0]
 
 
 def test_refused_task_does_not_end_a_pending_migration():

@@ -20,6 +20,7 @@ are: state of the primary, state of the successor, condition, step.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ..model import budgets, identity
@@ -53,6 +54,7 @@ from ..model.steps import (
 )
 from ..model.template import image_names, images_of
 from . import provenance
+from .flow import RolloutStatus
 
 #: No cluster has this priority class.
 CLOSED = "baton-kubernetes-takeover-in-progress"
@@ -89,6 +91,18 @@ def depends_on_pod_owners(observed: Observed) -> bool:
 def is_closed(controller: Controller) -> bool:
     """Return whether the API server rejects the pods of the controller."""
     return controller.template["spec"].get("priorityClassName") == CLOSED
+
+
+def with_unfinished_phase(status: RolloutStatus) -> RolloutStatus:
+    """Return the status; with a closed template, its phase is not "complete".
+
+    During a migration, only the ControllerRevision and the closed template show an unfinished
+    handover.
+    """
+    survivor = status.survivor
+    if survivor is None or status.phase != "complete" or not is_closed(survivor):
+        return status
+    return dataclasses.replace(status, phase="progressing", direction="forward")
 
 
 # The steps

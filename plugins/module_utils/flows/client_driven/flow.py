@@ -190,13 +190,14 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         goal = goal_of(request, observed)
         surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, goal)
         is_reparenting = handover.is_under_way(observed)
-        return dataclasses.replace(
+        status = dataclasses.replace(
             status_of_pods(observed, phase), survivor=survivor, phase=phase, direction=direction,
             goal=goal, surge=surge, unavailable=unavailable,
             since=record.get("time") if phase != "complete" else None,
             before={} if is_reparenting else survivor.images, after=survivor.images,
             template=survivor.template, paused_at=survivor.new_pods_at_pause if successor else None,
             is_irreversible=is_reparenting)
+        return handover.with_unfinished_phase(status)
 
     def commands(self, request: Request,
                  observed: ClientDrivenObserved) -> tuple[str | None, str | None]:

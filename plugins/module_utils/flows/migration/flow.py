@@ -73,12 +73,13 @@ class MigrationFlow(Flow[MigrationObserved]):
         phase, direction = (("progressing", "forward") if observed.in_progress
                             else ("complete", None))
         is_irreversible = observed.stored is not None and observed.controller is None
-        return RolloutStatus(
+        status = RolloutStatus(
             dataclasses.replace(primary, name=request.name), phase=phase, direction=direction,
             old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
             before=primary.images, after=primary.images, template=primary.template, growing=primary,
             progress=primary.available, is_irreversible=is_irreversible,
             recovery_commands=_recovery_commands(request, observed))
+        return handover.with_unfinished_phase(status)
 
     def commands(self, request: Request,
                  observed: MigrationObserved) -> tuple[str | None, str | None]:

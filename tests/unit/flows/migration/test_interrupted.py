@@ -10,6 +10,7 @@ import shlex
 
 import pytest
 from builders import rc
+from clusters import FakeClock
 from migrations import (
     ALL_CONFIG_STEPS,
     ALL_STEPS,
@@ -23,12 +24,17 @@ from migrations import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import migrations
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import (
+    choose,
+    migrations,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, Module
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Kind.DEPLOYMENT
 
@@ -98,15 +104,50 @@ def test_no_migration_is_in_progress_before_the_first_or_after_the_last_write(in
     assert [rollout["phase"] for rollout in info(world.cluster, name="foo")] == ["complete"]
 
 
+@pytest.mark.parametrize("params", [{"image": "myimage:v2"}, {"state": "restarted"},
+                                    {"state": "rolled_back"}], ids=str)
+@pytest.mark.parametrize("step", ["annotate ReplicationController", "hand over Pod"])
+def test_refused_task_reports_the_phase_of_the_migration(info, step, params):
+    world = world_after(step)
+    (rollout,) = info(world.cluster, name="foo")
+
+    error = run_refused_task(world, parse_request({"name": "foo", **params}))
+
+    reported_rollout = error.progress["rollout"]
+    assert (reported_rollout["phase"], reported_rollout["direction"]) == (
+        rollout["phase"], rollout["direction"]) == ("progressing", "forward")
+    assert reported_rollout["since"] is None and error.progress["changed"] is False
+
+
+@pytest.mark.parametrize("request_", [MIGRATE, parse_request({"name": "foo", "image": "a:1"})])
+def test_closed_controller_is_in_progress_without_its_controller_revision(info, request_):
+    world = world_after("hand over Pod")
+    del world.cluster._items[REVISION, "foo-migration"]
+
+    error = run_refused_task(world, request_)
+
+    (rollout,) = info(world.cluster, name="foo")
+    assert error.progress["rollout"]["phase"] == rollout["phase"] == "progressing"
+
+
+def run_refused_task(world, request):
+    gateway = MigrationGateway(world.cluster, RC, (RC,))
+    with pytest.raises(RolloutError) as error:
+        driver.run(choose(request), request, gateway, FakeClock())
+    return error.value
+
+
 def test_migration_with_other_labels_is_not_listed(info):
     world = world_after("delete ReplicationController")
     assert info(world.cluster, kind="ReplicationController", label_selectors=["app=bar"]) == []
 
 
-def test_migration_is_not_shown_without_permission(info):
-    world = world_after("annotate ReplicationController")
-    assert [rollout["phase"]
-            for rollout in info(world.cluster, may_read=False, name="foo")] == ["complete"]
+@pytest.mark.parametrize("step, phase", [("create ReplicaSet", "complete"),
+                                         ("annotate ReplicationController", "progressing")])
+def test_only_the_closed_template_shows_a_migration_without_permission(info, step, phase):
+    (rollout,) = info(world_after(step).cluster, may_read=False, name="foo")
+    assert (rollout["phase"], rollout["resume_command"], rollout["rollback_command"]) == (
+        phase, None, None)
 
 
 def test_command_has_the_deployment_label_key(info):

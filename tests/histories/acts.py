@@ -76,10 +76,10 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "delete a pod": lambda history: history.delete_pod(0),
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
+    "apply the first manifest": lambda history: history.apply(REPLICAS),
 }
 API_SERVER_ACTIONS = {
     **ACTIONS,
-    "apply the first manifest": lambda history: history.apply(REPLICAS),
     "recreate the controller": lambda history: history.recreate(REPLICAS, "myimage:v1", True),
     "add a finalizer": lambda history: history.hold(),
     "allow one disruption": lambda history: history.limit_disruptions({"maxUnavailable": 1}),

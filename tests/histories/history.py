@@ -31,6 +31,10 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: The controller manager replaces the pods of these kinds.
 SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
+#: The image in the first manifest of foo.
+FIRST_IMAGE = "myimage:v1"
+#: The annotation of foo that names its successor during an update.
+PARTNER = "kubernetes.io/update-partner"
 #: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
 SHORT_DEADLINES = {"failure_grace": 1, "progress_deadline": 10}
@@ -262,6 +266,8 @@ class History(RuleBasedStateMachine):
         self.is_migrating = self.has_abandoned_migration = False
         #: By another client, during an update.
         self.was_manifest_applied = False
+        #: Whether the killed task had ended its update before another client applied the manifest.
+        self.was_applied_after_update = False
         #: By another client, so that the settings in the record are outdated.
         self.was_changed_in_migration = False
         self.skips_final_check = False
@@ -364,11 +370,14 @@ class History(RuleBasedStateMachine):
                   and self.world.has_all_actions)
     @rule(replicas=st.integers(1, 4))
     def apply(self, replicas: int) -> None:
-        if self.world.get(self.kind, "foo"):
+        if item := self.world.get(self.kind, "foo"):
             self.sizes |= {replicas} if self.kind != "DaemonSet" else set()
             self.world.apply(self.kind, replicas)
             self.may_lack_ready_pods = True
             self.was_manifest_applied = self.kind not in SERVER_DRIVEN
+            annotations = item["metadata"].get("annotations") or {}
+            self.was_applied_after_update = (self.was_manifest_applied
+                                             and PARTNER not in annotations)
             self.was_changed_in_migration = self.was_changed_in_migration or self.is_migrating
 
     @precondition(lambda self: self.kind in USER_SPECS and not self.pending_task)
@@ -646,7 +655,9 @@ class History(RuleBasedStateMachine):
                 image = _image(t.cast(Json, self.world.get(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
                 # After an apply of its manifest, a controller may own pods of another template.
-                is_mixed = self.was_manifest_applied and params.get("state") == "rolled_back"
+                is_mixed = ((self.was_manifest_applied and params.get("state") == "rolled_back")
+                            or (self.was_applied_after_update and not run.result["changed"]
+                                and image == FIRST_IMAGE))
                 remaining_pods = [pod for pod in self._known_pods(self.world.pods())
                                   if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not remaining_pods, (

@@ -44,6 +44,24 @@ KINDS_WITH_PODS_BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
 
+class Pod(t.NamedTuple):
+    """Pod of a ControllerModel, with the image of the template from which it was created."""
+
+    owner_uid: str
+    labels: tuple[tuple[str, str], ...]
+    ready: bool
+    cached_owner_uid: str
+    image: str
+
+
+class ControllerModel(ClusterModel):
+    """ReplicationControllers or ReplicaSets. Another client may change their templates."""
+
+    def _new_pod(self, controller: Controller, ready: bool) -> t.Any:
+        (image,) = controller.images.values()
+        return Pod(*super()._new_pod(controller, ready), image)
+
+
 class PodCountingCluster(Cluster):
     def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
                  fields: Json | None = None) -> None:
@@ -75,7 +93,7 @@ class PodCountingCluster(Cluster):
             # check mode's copy, which starts at 0.
             self.cluster._syncs = 10_000
         else:
-            self.cluster = ClusterModel([item], kind)
+            self.cluster = ControllerModel([item], kind)
         self.on_wait = self.settle
         self.settle()
         self.budgets: list[Json] = []
@@ -201,8 +219,9 @@ class SimulatedWorld:
         pods = []
         for pod in self.gateway.pods:
             item = owners.get(pod.owner_uid)
-            image = (dict(pod.labels) and item
-                     and item["spec"]["template"]["spec"]["containers"][0]["image"])
+            image = pod.image if isinstance(pod, Pod) else (
+                dict(pod.labels) and item
+                and item["spec"]["template"]["spec"]["containers"][0]["image"])
             metadata = item["metadata"] if item else {"name": ""}
             (owner, *_owners) = metadata.get("ownerReferences") or [metadata]
             pods.append((owner["name"], image or "", pod.ready))
@@ -271,7 +290,20 @@ class SimulatedWorld:
         self._store(kind, name, item)
 
     def apply(self, kind: str, replicas: int) -> None:
-        return
+        item = copy.deepcopy(self._items(kind)["foo"])
+        metadata, spec = item["metadata"], item["spec"]
+        has_other_selector = spec["selector"] != _selector(kind)
+        if has_other_selector and not Kind(kind).has_mutable_selector:
+            return
+        # Other fields, such as labels and annotations of the update, belong to other clients.
+        template = spec["template"]
+        template["spec"]["containers"][0]["image"] = "myimage:v1"
+        spec["selector"] = _selector(kind)
+        if kind != "DaemonSet":
+            spec["replicas"] = replicas
+        if spec != self._items(kind)["foo"]["spec"]:
+            metadata["generation"] = metadata.get("generation", 1) + 1
+        self._store(kind, "foo", item)
 
     def budget(self, spec: Json) -> None:
         self.gateway.budgets = [{"metadata": {"name": "budget", "uid": "uid of budget"},
@@ -323,3 +355,9 @@ class SimulatedWorld:
         except RolloutError as error:
             return TaskRun("refused", error.progress, error.message)
         return TaskRun("done", result, result["msg"])
+
+
+def _selector(kind: str) -> Json:
+    """Return the selector in the first manifest."""
+    labels = rc()["spec"]["selector"]
+    return labels if kind == "ReplicationController" else {"matchLabels": labels}

@@ -112,27 +112,42 @@ def nothing_to_roll_back(request: Request, newest_other_revision: Revision | Non
     newest_other_revision: the newest revision with a template other than the current template.
     finish_commands: the commands that finish an update in progress.
     """
-    rollback = rollback_command(request, newest_other_revision)
     previous = (f"; the previous revision is {newest_other_revision.number} "
                 f"({image_names(images_of(newest_other_revision.template))})"
                 if newest_other_revision else "")
     return RolloutError(f"{message}{previous}", where=request.where,
-                        next_command=list_alternatives(*finish_commands, rollback)
-                        if newest_other_revision or not finish_commands else
-                        (*finish_commands, "then:", rollback))
+                        next_command=_finish_or_roll_back(request, newest_other_revision,
+                                                          finish_commands))
 
 
-def template_lost(request: Request, is_paused: bool,
-                  newest_other_revision: Revision | None) -> RolloutError:
-    """Return the error for a rollback if the old template no longer exists."""
+def template_lost(request: Request, is_paused: bool, newest_other_revision: Revision | None, *,
+                  blocks_other_updates: bool) -> RolloutError:
+    """Return the error for a rollback if the old template no longer exists.
+
+    blocks_other_updates: whether a task with an image is refused until the update has ended.
+    """
+    finish_command = advise_rerun(is_paused)
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
                         "longer exists",
                         where=request.where,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
-                        next_command=list_alternatives(
-                            advise_rerun(is_paused),
-                            rollback_command(request, newest_other_revision)))
+                        next_command=_finish_or_roll_back(request, newest_other_revision,
+                                                          [finish_command])
+                        if blocks_other_updates else list_alternatives(
+                            finish_command, rollback_command(request, newest_other_revision)))
+
+
+def _finish_or_roll_back(request: Request, newest_other_revision: Revision | None,
+                         finish_commands: t.Sequence[str]) -> t.Sequence[str]:
+    """Return alternatives: the commands that finish an update, and a rollback to the revision.
+
+    Without a revision, the update must be finished before a task may set an earlier image.
+    """
+    command = rollback_command(request, newest_other_revision)
+    if newest_other_revision or not finish_commands:
+        return list_alternatives(*finish_commands, command)
+    return (*finish_commands, "then:", command)
 
 
 def rollback_command(request: Request, newest_other_revision: Revision | None) -> str:

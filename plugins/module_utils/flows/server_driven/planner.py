@@ -207,14 +207,25 @@ class Planner(Rules[ObservedT]):
         origin = "" if was_template_set_by_task else (
             " Another client has changed the template since the update to "
             f"{image_names(record.after)}")
-        rollback_commands = (
-            [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else [])
+        rollback_commands = self._rollback_commands()
         return RolloutError(
             f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
             f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
             where=request.where, next_command=list_alternatives(
                 *commands.finish(request, record, was_template_set_by_task, images),
                 *rollback_commands))
+
+    def _rollback_commands(self) -> list[str]:
+        """Return the commands that roll back the update in progress, as alternatives.
+
+        If the previous template is lost or ambiguous, each command names a revision.
+        """
+        observed = self.observed
+        if observed.can_roll_back:
+            return [self.request.command(State.ROLLED_BACK)]
+        revisions = observed.previous_revision_candidates or (observed.newest_other_revision,)
+        return [refusals.rollback_command(self.request, revision)
+                for revision in revisions if revision]
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:

@@ -165,5 +165,7 @@ class Rules(t.Generic[ObservedT]):
 
     def lost_template_error(self) -> RolloutError:
         """Return the error for a rollback to a template that no longer exists."""
-        is_paused = bool(self.observed.rollout and self.observed.rollout.paused is not None)
-        return refusals.template_lost(self.request, is_paused, self.observed.newest_other_revision)
+        observed = self.observed
+        is_paused = bool(observed.rollout and observed.rollout.paused is not None)
+        return refusals.template_lost(self.request, is_paused, observed.newest_other_revision,
+                                      blocks_other_updates=observed.is_record_confirmed)

@@ -23,6 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     RolloutError,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Delete,
@@ -1102,7 +1103,8 @@ def test_rollback_with_revision_history_limit_0(params, image):
     assert foo_of(model).settings["revisionHistoryLimit"] == 0
 
 
-def test_no_rollback_without_the_previous_template():
+def test_update_is_finished_first_if_the_previous_template_is_lost():
+    """During another update, a task with an image is refused."""
     model = cluster()
     run_task(request_for(image="myimage:v2", pause_at="100%"), model)
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
@@ -1114,7 +1116,14 @@ def test_no_rollback_without_the_previous_template():
                        match="the previous template no longer exists") as error:
         decide(ROLLBACK, model)
 
-    assert rollback is None and resume == error.value.next_command.splitlines()[0]
+    earlier_image = ROLLBACK.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"})
+    assert rollback is None
+    assert error.value.next_command.splitlines() == [resume, "then:", earlier_image]
+    with pytest.raises(RolloutError, match="finish it first"):
+        decide(V3, model)
+    run_task(UPDATE, model)
+    run_task(V3, model)
+    assert versions(model) == ["v3"] * 3
 
 
 # Old pods that the server counts as new

@@ -698,7 +698,11 @@ def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
                          flow.find(ROLLBACK,
                                    model)) == (f"{RERUN}, with a higher pause_at or without "
                                                "pause_at", None)
-    if not remaining_version:
+    if remaining_version:
+        with pytest.raises(RolloutError, match="finish it or roll it back first") as error:
+            decide(request_for(image="myimage:v4"), model)
+        assert error.value.next_command == next_command
+    else:
         with pytest.raises(RolloutError, match="another update is in progress"):
             decide(UPDATE, model)
         run_task(request_for(image="myimage:v3"), model)

@@ -23,6 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
@@ -602,6 +603,10 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
     with pytest.raises(RolloutError, match=message) as error:
         decide(ROLLBACK, model)
     assert rollback.command() in error.value.next_command.splitlines()
+    with pytest.raises(RolloutError, match="finish it or roll it back first") as refusal:
+        decide(request_for(image="myimage:v4"), model)
+    finish = request_for(image="myimage:v4").command(images={"web": "myimage:v3"})
+    assert refusal.value.next_command == f"{finish}\nor:\n{error.value.next_command}"
     run_task(rollback, model)
     other_client_change("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
@@ -881,11 +886,30 @@ def test_rollback_with_revision_history_limit_0(params):
             and "already rolled back" in decide(ROLLBACK, model).message)
 
 
-def test_no_rollback_without_the_previous_template():
-    model = cluster(strategy=PARTITIONED)
-    run_task(request_for(image="myimage:v2", pause_at="100%"), model)
-    model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
+def delete_revision(model, number):
+    model.stored_revisions["uid of foo"] = tuple(
+        revision for revision in model.stored_revisions["uid of foo"]
+        if revision["revision"] != number)
 
+
+def paused_without_the_previous_template(*earlier_images):
+    """Return a cluster paused at an update to v3, whose previous ControllerRevision is lost."""
+    model = cluster(strategy=PARTITIONED)
+    for image in earlier_images:
+        run_task(request_for(image=image), model)
+    run_task(request_for(image="myimage:v3", pause_at="100%"), model)
+    delete_revision(model, 1 + len(earlier_images))
+    return model
+
+
+RESUME = "run the task that began it, with a higher pause_at or without pause_at"
+EARLIER_IMAGE = ROLLBACK.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"})
+ROLLBACK_TO_FIRST = request_for(state="rolled_back", to_revision=1)
+
+
+def test_update_is_finished_first_if_the_previous_template_is_lost():
+    """During another update, a task with an image is refused."""
+    model = paused_without_the_previous_template()
     flow = choose(ROLLBACK)
     resume, rollback = flow.commands(ROLLBACK,
                                      flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
@@ -894,7 +918,39 @@ def test_no_rollback_without_the_previous_template():
         decide(ROLLBACK, model)
 
     assert rollback is None and resume
-    assert error.value.next_command.splitlines()[1] == "or:"
+    assert error.value.next_command.splitlines() == [RESUME, "then:", EARLIER_IMAGE]
+    with pytest.raises(RolloutError, match="finish it first") as error:
+        decide(UPDATE, model)
+    assert error.value.next_command == RESUME
+    run_task(UPDATE_TO_V3, model)
+    run_task(UPDATE, model)
+    assert versions(model) == ["v2"] * 3
+
+
+@pytest.mark.parametrize("request_, message", [
+    (ROLLBACK, "the previous template no longer exists"),
+    (request_for(image="myimage:v4"), "finish it or roll it back first")],
+    ids=["rollback", "another update"])
+def test_revision_is_suggested_if_the_previous_template_is_lost(request_, message):
+    model = paused_without_the_previous_template("myimage:v2")
+    with pytest.raises(RolloutError, match=message) as error:
+        decide(request_, model)
+    assert error.value.next_command.splitlines() == [RESUME, "or:", ROLLBACK_TO_FIRST.command()]
+    run_task(ROLLBACK_TO_FIRST, model)
+    assert versions(model) == ["v1"] * 3 and foo_of(model).settings["updateStrategy"] == PARTITIONED
+
+
+def test_image_is_accepted_if_another_client_began_the_update_and_the_template_is_lost():
+    model = cluster()
+    set_by_other_client(model, "/spec/template", template("myimage:v3"))
+    model.make(next(move for move in model.moves() if move.verb == "sync"))
+    delete_revision(model, 1)
+    with pytest.raises(RolloutError, match="the previous template no longer exists") as error:
+        decide(ROLLBACK, model)
+    assert error.value.next_command.splitlines() == ["run the task that began it", "or:",
+                                                     EARLIER_IMAGE]
+    run_task(UPDATE, model)
+    assert versions(model) == ["v2"] * 3
 
 
 def test_rollback_of_a_recreated_stateful_set():

@@ -25,6 +25,8 @@ from hypothesis import note as note_in_test
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+
 Json = dict[str, t.Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
@@ -268,6 +270,8 @@ class History(RuleBasedStateMachine):
         self.was_manifest_applied = False
         #: Whether the killed task had ended its update before another client applied the manifest.
         self.was_applied_after_update = False
+        #: By another client, during an update of a controller with ControllerRevisions.
+        self.was_template_edited = False
         #: By another client, so that the settings in the record are outdated.
         self.was_changed_in_migration = False
         self.skips_final_check = False
@@ -344,6 +348,8 @@ class History(RuleBasedStateMachine):
                 self.is_previous_version_broken
                 or _image(t.cast(Json, self.world.get(self.kind, self.name))) == BROKEN)
             self.world.edit(self.kind, self.name, text)
+            self.was_template_edited = bool(self.pending_task) and (
+                self.was_template_edited or self.kind in ("StatefulSet", "DaemonSet"))
             self.may_lack_ready_pods = self.may_lack_ready_pods or self.kind in SERVER_DRIVEN
             self.was_changed_in_migration = self.was_changed_in_migration or self.is_migrating
 
@@ -524,11 +530,8 @@ class History(RuleBasedStateMachine):
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
         surge = max(_surge_limit(params, self.kind, size, self.user_fields) for size in self.sizes)
-        # A recreated controller, or an update that was never finished, may have left a successor.
         pods = self.world.pods()
-        may_have_other_pods = self.is_recreated or not self.pending_task
-        other_pod_count = len(pods) - len(self._known_pods(pods)) if may_have_other_pods else 0
-        ceiling = max(len(pods), max(self.sizes) + surge + other_pod_count)
+        ceiling = max(len(pods), max(self.sizes) + surge + self._other_pod_count(params, pods))
         # The Deployment controller ignores terminating pods. With a surge, possibly of a killed
         # task, the DaemonSet controller creates pods while old pods terminate.
         may_surge = self.kind == "DaemonSet" and (surge or self.has_used_broken_image
@@ -670,6 +673,7 @@ class History(RuleBasedStateMachine):
                 self.pending_task, self.starting_tasks = None, []
             elif run.result["changed"]:
                 self.pending_task = params
+        self.was_template_edited = self.was_template_edited and bool(self.pending_task)
         if self.pending_task is params and run.outcome != "done" and (
                 self.budget or params.keys() & {"max_surge", "max_unavailable"}):
             self.may_have_lowered_limit = True
@@ -689,8 +693,9 @@ class History(RuleBasedStateMachine):
             elif self.pending_task or run.outcome != "done":
                 run = self._run_with_required_actions({"state": "rolled_back",
                                                        **self._next_name_option()})
-            # Both versions are broken, so a user changes the template.
-            if self.pending_task and self.has_used_broken_image:
+            # Both versions are broken, so a user changes the template. Or another client has
+            # edited the template, so the previous template may be lost or ambiguous.
+            if self.pending_task and (self.has_used_broken_image or self.was_template_edited):
                 self._execute_suggestions({"state": "rolled_back", **self._next_name_option()},
                                           run, 0)
         last_task = {"name": self.name, "image": "myimage:last"}
@@ -715,6 +720,21 @@ class History(RuleBasedStateMachine):
         ignored_controllers = (set(self.world.names(self.kind)) - {self.name}
                                if self.has_lost_record else set())
         return [pod for pod in pods if pod[0] not in ignored_controllers]
+
+    def _other_pod_count(self, params: Json, pods: list[tuple[str, str, bool]]) -> int:
+        """Return the number of pods of controllers that the task does not know."""
+        # A recreated controller, or an update that was never finished, may have left a successor.
+        if self.is_recreated or not self.pending_task:
+            return len(pods) - len(self._known_pods(pods))
+        item = self.world.get(self.kind, self.name)
+        if item is None or not self.has_lost_record:
+            return 0
+        # Only the annotations of a successor with another name still name the controller. Another
+        # client may have forged these annotations, so a task ignores the successor.
+        annotations = item["metadata"].get("annotations") or {}
+        known_names = {self.name, params.get("next_name"), annotations.get(object_meta.PARTNER)}
+        return sum(owner not in known_names and not owner.startswith(f"{self.name}-")
+                   for owner, _image, _is_ready in pods)
 
     def _assert_requested_state(self, image: str | None = None) -> None:
         """Assert that only the controller with its template and pods remains."""

@@ -20,6 +20,7 @@ class SimulatedHistory(History):
 
 
 HALF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
+PARTITIONED = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
 ONE = {"maxSurge": 0, "maxUnavailable": 1}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
@@ -152,6 +153,69 @@ def test_rollback_with_a_surge_keeps_all_pods_ready():
     history.limit_disruptions({"maxUnavailable": 0})
 
     assert history._unavailable_limit_with_budget({"state": "rolled_back"}, 3) == 0
+
+
+ANOTHER_NAME = {"image": "myimage:v3", "next_name": "three"}
+
+
+def history_with_an_unknown_successor(kind):
+    """Return a history in which another client has removed the annotations of foo in an update."""
+    history = SimulatedHistory()
+    history.start(kind, 3)
+    assert history._run(ANOTHER_NAME, (7, True)).outcome == "killed"
+    history.unmark()
+    history.scale(3)
+    return history
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("death", [(7, False), (7, True), None])
+def test_pods_of_an_unknown_successor_remain_during_another_update(kind, death):
+    history = history_with_an_unknown_successor(kind)
+    history._run({"image": "myimage:v4"}, death)
+    history.teardown()
+    assert "three" in {owner for owner, _image, _is_ready in history.world.pods()}
+
+
+@pytest.mark.parametrize("options, expected_count", [
+    ({"image": "myimage:v4"}, 2), ({"image": "myimage:v4", "next_name": "two"}, 2),
+    (ANOTHER_NAME, 0), ({"state": "rolled_back", "next_name": "three"}, 0)],
+    ids=["without a name", "another name", "the same task", "a rollback"])
+def test_only_pods_of_unknown_controllers_are_permitted_in_addition(options, expected_count):
+    history = history_with_an_unknown_successor("ReplicationController")
+    pods = history.world.pods()
+    assert [owner for owner, _image, _is_ready in pods].count("three") == 2
+    assert history._other_pod_count(options, pods) == expected_count
+
+
+def test_no_additional_pods_are_permitted_while_an_annotation_names_the_successor():
+    history = SimulatedHistory()
+    history.start("ReplicationController", 3)
+    history._run(ANOTHER_NAME, (7, True))
+    assert history._other_pod_count({"image": "myimage:v4"}, history.world.pods()) == 0
+
+
+@pytest.mark.parametrize("paste", [1, -1])
+@pytest.mark.parametrize("fields", [{"revisionHistoryLimit": 0}, {"updateStrategy": PARTITIONED}],
+                         ids=["lost", "ambiguous"])
+def test_suggested_revisions_are_accepted_after_an_edit(fields, paste):
+    history = SimulatedHistory()
+    history.start("StatefulSet", 3, fields, alternative_index=paste)
+    history._run({"image": "myimage:v2", "pause_at": "100%"}, None)
+    history.edit("a")
+    history.update("myimage:v3", {}, {}, None, False)
+    assert not history.pending_task
+    history.teardown()
+
+
+@pytest.mark.parametrize("fields", [{"revisionHistoryLimit": 0}, {"updateStrategy": PARTITIONED}],
+                         ids=["lost", "ambiguous"])
+def test_template_before_an_edited_update_is_not_required(fields):
+    history = SimulatedHistory()
+    history.start("StatefulSet", 3, fields)
+    history._run({"image": "myimage:v2", "pause_at": "100%"}, None)
+    history.edit("a")
+    history.teardown()
 
 
 TestHistories = SimulatedHistory.TestCase

@@ -74,9 +74,9 @@ options:
     type: list
     elements: str
   namespace:
-    description: Namespace of the controllers. By default, as with C(kubectl), the task uses the
-      namespace of the context. In a pod without a kubeconfig, the default is the namespace of the
-      pod. Without a namespace in the context, the default is V(default).
+    description: Namespace of the controllers. The default is, as with C(kubectl), the namespace of
+      the context, or V(default) if the context has no namespace. In a pod, without O(kubeconfig)
+      and O(context), the default is the namespace of the pod.
     type: str
   kind:
     description:

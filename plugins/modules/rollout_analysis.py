@@ -44,9 +44,9 @@ options:
     type: str
     required: true
   namespace:
-    description: Namespace of the controller. By default, as with C(kubectl), the task uses the
-      namespace of the context. In a pod without a kubeconfig, the default is the namespace of the
-      pod. Without a namespace in the context, the default is V(default).
+    description: Namespace of the controller. The default is, as with C(kubectl), the namespace of
+      the context, or V(default) if the context has no namespace. In a pod, without O(kubeconfig)
+      and O(context), the default is the namespace of the pod.
     type: str
   kind:
     description: Kind of the controller. By default, V(ReplicationController). If no

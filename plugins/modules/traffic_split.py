@@ -14,8 +14,8 @@ description:
     that M(baton.kubernetes.rolling_update) updates. Nothing has to be installed in
     the cluster.
   - Creates one Service for the old pods and one for the new pods, and adds both to the rules of the
-    route, with weights. The Service of the pods remains in the rules with the weight 0. An
-    annotation of the route stores the previous weights.
+    route, with weights. The Service that selects all pods remains in the rules with the weight
+    0. An annotation of the route stores the previous weights.
   - Sends no request to a Service that has no ready endpoint, or that a Gateway may not know yet.
     The task waits 5 seconds before it sends the first requests to the two Services, and before it
     deletes them.
@@ -26,8 +26,8 @@ description:
     or to the new pods (O(weight=100%)), without a Gateway. Each change is a single write. An
     annotation of the Service stores the previous selector.
   - An annotation of the controller names the route, so M(baton.kubernetes.rolling_update) restores
-    the route before it updates the remaining pods. Before a rollback, it stops sending requests to
-    the new pods. To restore only the route, use O(state=restored).
+    the route before it updates the remaining pods. Before a rollback, that module changes the
+    route so that the new pods get no requests. To restore only the route, use O(state=restored).
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -52,9 +52,9 @@ options:
   namespace:
     description:
       - Namespace of the controller, the Service and the route.
-      - By default, as with C(kubectl), the task uses the namespace of the context. In a pod without
-        a kubeconfig, the default is the namespace of the pod. Without a namespace in the context,
-        the default is V(default).
+      - The default is, as with C(kubectl), the namespace of the context, or V(default) if the
+        context has no namespace. In a pod, without O(kubeconfig) and O(context), the default is the
+        namespace of the pod.
     type: str
   kind:
     description:
@@ -86,8 +86,8 @@ options:
       - With V(split), the rules of the route send O(weight) of the requests, and the requests of
         O(match), to the new pods.
       - With V(restored), the rules name the Service again, with its previous weight, and the two
-        Services are deleted. Without a route, the Service selects the pods of all versions again.
-        V(restored) needs neither an update in progress nor the controller.
+        Services of the split are deleted. Without a route, the Service selects the pods of all
+        versions again. V(restored) needs neither an update in progress nor the controller.
     type: str
     choices: [split, restored]
     default: split
@@ -95,15 +95,16 @@ options:
     description:
       - Share of the requests for the new pods in percent, with at most three decimals, such as
         V(1), V(0.5) or V(10%).
-      - Required without O(match) and O(mirror). With one of them, the default is V(0).
-      - V(0) without O(match) and O(mirror) is also possible before an update. The rules then send
-        all requests to the present pods. The new pods of the update get none until a later task
-        sets a weight, O(match) or O(mirror).
+      - Required if neither O(match) nor O(mirror) is set. Otherwise, the default is V(0).
+      - V(0) is also possible before an update, with neither O(match) nor O(mirror). The rules then
+        send all requests to the present pods. The new pods of the update get no requests until a
+        later task sets a weight, O(match) or O(mirror).
     type: str
   mirror:
     description:
-      - Share of the requests that the Gateway copies to the new pods, in percent, in the format of
-        O(weight). The Gateway discards the responses to these copies. V(0) copies no requests.
+      - Share of the requests, in percent, in the format of O(weight). The Gateway sends a copy of
+        these requests to the new pods, and discards the responses to the copies. V(0) copies no
+        requests.
       - The copies have the same effects as other requests. Use this option only if the requests are
         safe to repeat, or if the new pods have their own data.
       - Requests of O(match) are not copied.
@@ -191,10 +192,10 @@ notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
   - A rule that names other backends besides the Service cannot be split. A rule that already
     mirrors requests to the Service cannot also have O(mirror).
-  - Policies that name the Service do not apply to the two Services. If a BackendTLSPolicy applies
-    to the Service, but not to both of the two Services, the task fails before its first change. It
-    warns of other policies, and of requests to the Service that are not split. Both checks cover
-    only the objects that the task has the permission to read.
+  - Policies that name the Service do not apply to the two Services of the split. If a
+    BackendTLSPolicy applies to the Service, but not to both of the two Services, the task fails
+    before its first change. It warns of other policies, and of requests to the Service that are
+    not split. The task checks only the objects that it has the permission to read.
   - The task needs the permissions of C(docs/reference/permissions/traffic.yaml). Without a route,
     it needs those of C(docs/reference/permissions/traffic-service.yaml) instead. To show warnings
     and the causes of failures, it also needs those of

@@ -40,7 +40,7 @@ def parameters(function: str, args: t.Any, folder: str) -> Json | None:
         with _in_folder(folder):
             validation = _validator(function).validate(json.loads(json.dumps(args)))
     except Exception as error:  # the module then reports the error
-        Display().vvv(f"left to the module: {error!r}")
+        Display().vvv(f"the module will run as usual, because of {error!r}")
         return None
     if validation.error_messages or validation._warnings:
         return None
@@ -55,12 +55,15 @@ def _validator(function: str) -> ArgumentSpecValidator:
 
 def run_read_only(function: str, params: Json, folder: str, environment: dict[str, str],
                   **flags: bool) -> Json | None:
-    """Return the result of a function of task.py without writes; None if the module must run."""
+    """Call a function of task.py with flags that prevent writes, and return its result.
+
+    Returns None if the module must run.
+    """
     try:
         with _in_folder(folder), _with_environment(environment):
             return _result(function, params, flags)
     except Exception as error:  # the module then reports the error
-        Display().vvv(f"left to the module: {error!r}")
+        Display().vvv(f"the module will run as usual, because of {error!r}")
         return None
 
 
@@ -98,7 +101,8 @@ class Process:
     def result(self) -> Json:
         """Wait for the end of the process, and return its result.
 
-        An interrupted wait closes the pipe, which the task takes for the end of Ansible.
+        If the wait is interrupted, the pipe is closed. To the task, this means that Ansible has
+        ended.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()

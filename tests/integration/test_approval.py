@@ -123,7 +123,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
 
     assert pod_counts(namespace) == expected_pod_counts and f'"outcome": "{outcome}"' in output
     # The text continues with the deadline, such as 2026-11-21T10:00:00Z.
-    assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
+    assert ("The approval check has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 
 

@@ -14,8 +14,8 @@ from objects import eventually, manifest, role_rules
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-TEMPLATE_IS_USED = ("Rollout/web of Argo Rollouts uses its template (spec.workloadRef), and would "
-                    "start an update of its own")
+TEMPLATE_IS_USED = ("Rollout/web of Argo Rollouts uses the template of this Deployment "
+                    "(spec.workloadRef), and would itself start an update")
 
 
 @pytest.fixture(scope="session")

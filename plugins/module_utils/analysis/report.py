@@ -66,7 +66,10 @@ def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def message(name: str, analysis: Analysis, measurements: t.Sequence[Measurement]) -> str:
-    """Return the message of a task that succeeds, even if only because of on_inconclusive=pass."""
+    """Return the message of a task that succeeds.
+
+    With on_inconclusive=pass, a task also succeeds after an inconclusive analysis.
+    """
     outcomes = [metric_outcome(_outcomes(metric, measurements), analysis)
                 for metric in analysis.metrics]
     last_measurements = [next(measurement for measurement in reversed(measurements)
@@ -119,7 +122,8 @@ def _further_checks(analysis: Analysis) -> str:
 
 def _explanatory_measurements(metric_name: str, outcome: Outcome,
                               measurements: t.Sequence[Measurement]) -> list[Measurement]:
-    # After an early end, a metric may be inconclusive although all its measurements failed.
+    # After an early end, an inconclusive metric may have no inconclusive measurement. Then explain
+    # all measurements that have not passed.
     unsuccessful_measurements = [
         measurement for measurement in measurements
         if measurement.metric == metric_name and measurement.outcome is not Outcome.PASSED]

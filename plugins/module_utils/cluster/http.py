@@ -29,7 +29,8 @@ from .refused import RETRIED_STATUSES, Refused
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
 #: Seconds between two attempts.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: Until the first response. Shorter, because the server's address may be wrong.
+#: The delays until the server has responded once. Only a few, because the address of the server may
+#: be wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 MAX_RETRY_SECONDS = 60.0
 #: A restarted API server responds with 401 or 403 until it has loaded all Roles.
@@ -48,7 +49,7 @@ PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Only metadata: of the objects in a list (METADATA), or of one object (OBJECT_METADATA).
+#: These media types request only metadata. METADATA is for a list, OBJECT_METADATA for one object.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: The columns of kubectl get.
@@ -118,7 +119,8 @@ class Http:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
         is_write: by default, True for every method except GET.
-        Raises Refused, OutcomeUnknown, or RolloutError if the server cannot be reached.
+        Raises Refused and OutcomeUnknown. Raises RolloutError, for example if the server cannot be
+        reached.
         """
         is_write = method != "GET" if is_write is None else is_write
         has_renewed_token, start = False, time.monotonic()
@@ -260,8 +262,9 @@ class GatewayPart:
         self.http, self._namespace = http, namespace
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
-        #: Completed handovers whose pods have not been listed since, by the uid of the old owner:
-        #: (labels of the pods, highest resourceVersion of the patches).
+        #: The completed handovers after which the pods have not been listed again. The key is the
+        #: uid of the old owner. The value is (labels of the pods, highest resourceVersion of the
+        #: patches).
         self._completed_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 
 

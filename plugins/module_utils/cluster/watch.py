@@ -89,7 +89,7 @@ class Watch:
     def _queue_events(self, response: t.Any) -> bool:
         """Queue the events of a response; return whether the watch worked.
 
-        Drops a partial line at the end, because the next watch sends its event again.
+        Drops a partial line at the end, because the next watch sends the event of that line again.
         """
         partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):
@@ -113,7 +113,8 @@ class Watch:
     def _report_error_and_wait(self, status: Json) -> None:
         """Queue an ERROR event, and wait for restart().
 
-        The caller of events() then lists the objects, which raises an error such as 403.
+        The caller of events() then lists the objects. If the API server still responds with an
+        error such as 403, the list raises this error.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

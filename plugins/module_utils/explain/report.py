@@ -65,9 +65,9 @@ def pod_count_bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append a sample if it differs from the last one, or is the end.
+    """Append a sample if it differs from the previous sample, or if the task ends.
 
-    If there are more than MAX_SAMPLES samples, delete every other one.
+    If there are more than MAX_SAMPLES samples, delete every other sample.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}

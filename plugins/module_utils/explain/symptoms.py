@@ -35,7 +35,7 @@ def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # If a node stops responding, the node controller sets Ready to False without a reason.
+        # If a node stops responding, the node controller sets Ready to False, with no `reason`.
         container_statuses = _list(status, "containerStatuses")
         are_ready = bool(container_statuses) and all(
             container_status.get("ready") is True for container_status in container_statuses)
@@ -97,7 +97,7 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last failure of each probe, with the occurrences of all its failures."""
+    """Return the last failure of each probe. Its `occurrences` counts all failures of the probe."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)

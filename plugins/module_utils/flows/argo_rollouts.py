@@ -48,7 +48,10 @@ class _Update(t.NamedTuple):
 
 
 class Row(t.NamedTuple):
-    """The commands suggested after a refusal. The documentation has a table of them."""
+    """The commands that are suggested after a refusal, and their condition.
+
+    The documentation has a table of these rows.
+    """
 
     #: The condition and a command, for the documentation.
     condition: str
@@ -105,8 +108,8 @@ def refuse_referenced_controller(request: Request, observed: Observed,
              if _uses_template(rollout, primary)]
     for name in filter(is_name, names):
         raise RolloutError(
-            f"Rollout/{name} of Argo Rollouts uses its template (spec.workloadRef), and would "
-            "start an update of its own", where=request.where,
+            f"Rollout/{name} of Argo Rollouts uses the template of this {primary.kind} "
+            "(spec.workloadRef), and would itself start an update", where=request.where,
             next_command=_commands(request, primary, name, observed.desired_template,
                                    f"{primary.kind.kubectl_name} {primary.name}"))
 

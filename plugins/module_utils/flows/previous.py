@@ -12,11 +12,11 @@ a rollback to `previous`.
 |---|---|---|
 | begun by the same request | any | resume it, to the revision that was chosen when it began |
 | begun by another request | any | roll it back, as `state: rolled_back` without `to_revision` |
-| none | by the same request, and the template is unchanged since | done, unchanged |
-| none | by another request, rolled back, and the template is unchanged since | done, unchanged |
+| none | by the same request, and the template has not changed since | done, unchanged |
+| none | by another request, rolled back, and the template has not changed since | done, unchanged |
 | none | any other | roll back to the newest revision with another template |
 
-The last row includes an update by the same request that was rolled back.
+The last row also applies if the last update was by the same request and was rolled back.
 
 If the number of the current revision has changed since the last update, the record is ignored.
 """
@@ -36,7 +36,7 @@ from . import provenance, refusals
 
 def requested_revision(request: Request, controller: Controller,
                        history: t.Sequence[Revision]) -> Revision | None:
-    """Return the revision to roll back to. No update may be in progress.
+    """Return the revision to roll back to. Must only be called if no update is in progress.
 
     Returns the current revision if this request has rolled back to it already, and None if the last
     update has been rolled back already. Raises RolloutError. history: newest first.
@@ -67,7 +67,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
     is_renumbered = bool(record and record.revision and current
                          and current.number > record.revision + 1)
     if record and not in_progress and (record.after != controller.images or is_renumbered):
-        # Another client has updated the controller since the task was killed.
+        # Another client has updated the controller since the task that wrote the record was killed.
         record = None
     if record and record.request == PREVIOUS:
         is_target_missing = record.to_revision not in (None, *former_numbers,
@@ -82,7 +82,10 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
 
 def newest_other(request: Request, controller: Controller,
                  history: t.Sequence[Revision]) -> Revision:
-    """Return the newest revision with another than the current template, or raise RolloutError."""
+    """Return the newest revision whose template differs from the current template.
+
+    Raises RolloutError if there is none.
+    """
     for revision in history:
         if not same_template(revision.template, controller.template, request.label_key):
             return revision

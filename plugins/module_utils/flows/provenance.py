@@ -52,7 +52,8 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     is_recorded: annotations or labels, which any client may have written, name the request.
     is_confirmed: a dry run confirms the record, or this task has written it.
 
-    The comments are the rows of a table in docs/internals/forged-annotations.md, after its header.
+    The first comment is the header of a table in docs/internals/forged-annotations.md. The other
+    comments are the rows.
     """
     # | equal to the desired template | recorded for this request | confirmed | match |
     # | yes | any | any | exact |

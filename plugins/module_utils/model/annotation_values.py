@@ -36,7 +36,7 @@ def go_json(value: t.Any) -> str:
 
 
 def is_pod_template(value: Json) -> bool:
-    """Return whether the fields that the collection reads from a pod template have valid types."""
+    """Return whether the fields that baton.kubernetes reads from a template have valid types."""
     spec = value.get("spec")
     if not isinstance(spec, dict):
         return False

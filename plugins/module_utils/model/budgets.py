@@ -31,7 +31,7 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
 
 def surge_and_unavailable(
         request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
-    """Return (surge, unavailable) as numbers of pods. The budgets limit only the latter."""
+    """Return (surge, unavailable) as numbers of pods. The budgets limit only `unavailable`."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, limit_unavailable(budgets, desired, unavailable)
 
@@ -63,7 +63,10 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
 
 
 def allowed_disruptions(budget: Json, desired: int) -> int:
-    """Return how many pods may be unavailable if the budget selects only the controller's pods."""
+    """Return how many pods may be unavailable.
+
+    It is assumed that the budget selects only the controller's pods.
+    """
     return max(0, desired - desired_healthy(budget, desired))
 
 

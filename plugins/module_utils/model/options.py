@@ -85,7 +85,7 @@ _REMOVED_FROM_ALL = {
     "order_annotation": "names are updated in their order, and a selection in the order of names",
     "record_events": "each step is an Event, unless the task may not create Events",
 }
-_HISTORY_HINT = "the last 10 templates are stored, as by default for a Deployment"
+_HISTORY_HINT = "the last 10 templates are stored, as many as a Deployment stores by default"
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
 #: The replacement of each option that rolling_update no longer has.
 REMOVED = {
@@ -188,7 +188,7 @@ def _without_defaults(params: Json, specs: Json) -> Json:
 
 
 def _default_limits(kind: Kind, options: Json) -> dict[str, Size]:
-    """Return the defaults of max_surge and max_unavailable, or {} for the defaults of Request."""
+    """Return the defaults of max_surge and max_unavailable; {} if the defaults of Request apply."""
     if not (kind.replaces_in_place or kind.has_exclusive_surge):
         return ({"max_surge": Size(100, percent=True), "max_unavailable": Size(0)}
                 if options.get("keep_old") else {})
@@ -200,8 +200,8 @@ def _default_limits(kind: Kind, options: Json) -> dict[str, Size]:
 def _refuse_contradictions(module: Module, state: State, kind: Kind, options: Json) -> None:
     if module is Module.MIGRATION:
         if kind.may_only_be_migrated and options.get("release_owner"):
-            raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
-                               f"itself: leave it out")
+            raise RolloutError(f"release_owner cannot be used with kind={kind}, because the {kind} "
+                               f"itself is migrated: leave out release_owner")
         return
     template_options = [option for option in TEMPLATE_OPTIONS if option in options]
     if state.updates and not template_options and "roll_on" not in options:
@@ -223,7 +223,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, options: Js
 def _refuse_new_name(name: str, kind: Kind, options: Json, definition: Json | None) -> None:
     if options.get("next_name"):
         raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
-                           "itself performs the update: leave it out")
+                           "itself performs the update: leave out next_name")
     definition_name = definition["metadata"].get("name", name) if definition else name
     if definition_name != name:
         raise RolloutError(f"the definition is named {definition_name}, but the task is for "
@@ -321,8 +321,9 @@ def parse_kind(option: str, value: str, module: Module | None = Module.ROLLING_U
     """
     kind, allowed_kinds = kind_named(str(value)), KINDS if module is None else module.kinds
     if kind and kind.may_only_be_migrated and kind not in allowed_kinds:
-        raise RolloutError(f"a {kind} cannot be updated here: use the module {Module.MIGRATION} "
-                           "and update the Deployment then, or use oc rollout and oc rollback")
+        raise RolloutError(f"a {kind} cannot be updated here: migrate it with the module "
+                           f"{Module.MIGRATION}, and then update the Deployment; or use oc rollout "
+                           "and oc rollback")
     if kind is None or kind not in allowed_kinds:
         verb = "migrated" if module is Module.MIGRATION else "updated"
         choices = ", ".join(f"{choice} ({choice.abbreviation})" for choice in allowed_kinds)
@@ -351,8 +352,8 @@ def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None])
         if kind is None:
             raise RolloutError(f"api_version {api_version} does not determine the kind: set kind")
         if api_version != kind.api_version:
-            raise RolloutError(f"api_version {api_version} is not the version of a {kind}, which "
-                               f"is {kind.api_version}: leave it out")
+            raise RolloutError(f"a {kind} has api_version {kind.api_version}, not {api_version}: "
+                               "leave out api_version")
 
 
 def _positive_duration(option: str, value: t.Any) -> float:

@@ -76,7 +76,7 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
 
 
 def daemon_set_numbers(strategy: t.Any) -> Json:
-    """Return maxSurge and maxUnavailable of a DaemonSet, or the defaults if they are invalid."""
+    """Return maxSurge and maxUnavailable of a DaemonSet; the defaults if a value is invalid."""
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
     return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
 

@@ -19,7 +19,7 @@ from .summary import Summary
 
 #: In characters.
 MAX_MESSAGE_LENGTH = 1000
-#: In characters. AWX passes artifacts to every later job of the workflow.
+#: In characters. Limited, because AWX passes artifacts to every later job of the workflow.
 MAX_REPORT_LENGTH = 500_000
 UNCHANGED = "Nothing has been changed."
 
@@ -181,7 +181,7 @@ class Ending:
                     f"Next: {rerun_instruction} when that update has ended."]
         results = [] if self.request.name else objects(self.rollback, "results")
         if self.rollback.get("failed") and not results:
-            return [f"It could not be rolled back: {rollback_message}", *remaining_lines]
+            return [f"The update could not be rolled back: {rollback_message}", *remaining_lines]
         if self.rollback.get("failed"):
             rolled_back_names = [text(result, "name") for result in results
                                  if not result.get("failed") and not result.get("skipped")]
@@ -195,7 +195,7 @@ class Ending:
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
                 else is_awx and names_in_progress):
             rollback_instruction = next_steps.rollback_instruction(self.request)
-            return ["The update is left at that stage.",
+            return ["The update is still in progress.",
                     f"Next: {rerun_instruction} to resume, or {rollback_instruction} to roll back."]
         return remaining_lines or ([f"Next: {rerun_instruction}."] if is_awx else [])
 
@@ -219,7 +219,7 @@ def failure_sentence(request: Request, event: Event, reason: str, success_messag
     beginning = {"traffic": f"The requests could not be {action} stage {turn.stage} of "
                             f"{request.title}: ",
                  "check": f"The check {turn.file} has failed {place}: ",
-                 "approval": f"The check approval has failed {place}: ",
+                 "approval": f"The approval check has failed {place}: ",
                  "before": f"{turn.file} has failed before the update of {request.title}, "
                            "which was not started: ",
                  "after": f"{success_message}, but then {turn.file} has failed: "
@@ -299,7 +299,8 @@ def gist(result: Json) -> str:
 def previous_images_by_name(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
     """Return the images that a run has replaced, by controller and container.
 
-    The record in the cluster is not used, because another client may have written it.
+    Uses only the results of the run, because another client may have written the record in the
+    cluster.
     """
     result_by_name = {text(result, "name"): result for result in results
                       if not result.get("skipped")}

@@ -59,6 +59,7 @@ class Summary:
 
     @property
     def names_in_progress(self) -> list[str]:
+        """Return the names of the controllers in progress whose update has not failed."""
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS_PHASES]
 
     @property

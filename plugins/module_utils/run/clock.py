@@ -63,7 +63,8 @@ class Intervals(t.NamedTuple):
     look_at_pods: float = 1.0
     #: Minimum between two Events about a new number of replicas.
     events: float = 1.0
-    #: Whether `events` applies to all Events, so that one Event may report several steps.
+    #: Whether `events` is the minimum between any two Events. One Event may then report several
+    #: steps.
     joins_events: bool = False
 
 

@@ -43,8 +43,8 @@ if t.TYPE_CHECKING:
 
 #: Seconds between two observations.
 POLL_INTERVAL = 0.2
-#: Seconds by which a wait is longer if only the controller manager can end it. (More frequent
-#: observations slow down a controller manager on the same machine.)
+#: Additional seconds of a wait that only the controller manager can end. (Frequent observations
+#: slow down a controller manager on the same machine.)
 SERVER_WAIT_DELAY = 0.02
 
 
@@ -64,7 +64,8 @@ def run(
     """
     runner = _Run(flow, request, gateway, clock, print_line, reason_to_stop, intervals,
                   splits)
-    # Tests simulate a kill by a BaseException, which must not cause the requests of end().
+    # end() is not called in `finally`: tests simulate a kill by a BaseException, after which end()
+    # must send no requests.
     try:
         result = runner.run()
     except RolloutError:
@@ -166,7 +167,7 @@ class _Task:
 
     def result(self, observed: Observed, message: str = "") -> Json:
         end_status = self.status(observed)
-        # PodDisruptionBudgets are read after the first observation.
+        # The first observation lacks the PodDisruptionBudgets, which the task reads later.
         first = self.first_observed or observed
         start_status = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
@@ -252,8 +253,9 @@ class _Run(_Task):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            # The error may be wrong while another task works on the update: return None, so that
-            # the caller acquires the Lease first.
+            # While another task works on the update, the error may be wrong. Return None, so that
+            # the task acquires the Lease and decides again. If no other task holds the Lease, a
+            # read-only loop raises the error.
             if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None
@@ -361,7 +363,7 @@ class _Run(_Task):
         try:
             error.what += f"; {self.loop()['msg']}"
         except RolloutError as rollback_error:
-            error.what += f"; and it could not be rolled back: {rollback_error.what}"
+            error.what += f"; and the update could not be rolled back: {rollback_error.what}"
             error.why = f"{error.why}\n{rollback_error.why}".strip()
             error.next_command = rollback_error.next_command
 

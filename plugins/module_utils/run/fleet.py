@@ -4,8 +4,8 @@
 
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
-All controllers are observed before the first update, so that a wrong name changes nothing. The
-driver of each controller runs in a thread of its own.
+All controllers are observed before the first update, so that a task with a wrong name changes
+nothing. The driver of each controller runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .splits import NO_SPLITS, Splits
 
 SINGLE_CONTROLLER_OPTIONS = ("next_name", "definition", "src", "to_revision")
 SELECTORS = ("label_selectors", "field_selectors")
-#: Seconds of a wait for changes, divided among all watches.
+#: Seconds of one round of waits for changes. Each watch gets an equal part.
 CHANGES_INTERVAL = 0.1
 #: Long intervals limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
@@ -45,7 +45,7 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: Argument: False in check mode.
+    #: The argument is False for the simulated run of check mode.
     make_splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
@@ -63,7 +63,7 @@ class Fleet:
     label_selectors: tuple[str, ...]
     field_selectors: tuple[str, ...]
     concurrency: int
-    #: After more failures, no update begins. A percentage is rounded down.
+    #: If more controllers have failed, no further update begins. A percentage is rounded down.
     max_failures: Size
     kinds: tuple[Kind, ...]
 
@@ -320,8 +320,9 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failed controller.
 
-        Instead of the rollback command, return one command per namespace that rolls back all failed
-        controllers of the same kind.
+        The rollback command of this controller is replaced by one command per namespace. Each
+        command rolls back the failed controllers of the same kind in the namespace, if their next
+        commands include a rollback.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                     for request in self.requests if self._entries[_key(request)]["failed"]]

@@ -4,17 +4,17 @@
 
 """Decide how a traffic split follows the update of its controller. No I/O.
 
-An "update to the end" does not pause before it has deleted all old pods. Before it begins, the
-route is restored, unless all requests go to the new pods. Before a rollback, the route stops
-sending requests to the new pods, which may be defective.
+An "update to the end" deletes all old pods before any pause. Before this update begins, the route
+is restored, unless all requests go to the new pods. Before a rollback, the route stops sending
+requests to the new pods, which may be defective.
 
-Any user with annotate permission can name any route in the annotation of a controller, so a split
-changes only if its Services select pods of this controller.
+Any user with annotate permission can name any route in the annotation of a controller, so the task
+changes a split only if one of its Services selects pods of this controller.
 
-Comments `| the update | required state of the route |` and `| required state | condition | step |`
-are rows of the tables in docs/how-to/traffic-split.md (a test compares both). The first row that
-applies decides. "Restore the route" means the next step of planner.restore(). The "old Service" is
-the Service of the old pods.
+The comments `| ... |` are the rows of two tables in docs/how-to/traffic-split.md (a test compares
+comments and tables). The first comment of each table has the titles of the columns. The first row
+that applies decides. "Restore the route" means the next step of planner.restore(). The "old
+Service" is the Service of the old pods.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_REQUESTS = Share(0, 100)
 
 
 class Goal(StrEnum):
-    """The required state of a route before the next step of an update. ANY: as it is."""
+    """The required state of a route before the next step of an update. ANY allows every state."""
 
     ANY = "any"
     OLD_ONLY = "no requests for the new pods"
@@ -104,7 +104,7 @@ def remove_unreadable_annotation(controller: Controller) -> Step:
 def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     controller = observed.controller
-    # | any | the split selects no pods of the controller | remove the route from the annotation |
+    # | every | the split selects no pods of the controller | remove the route from the annotation |
     if controller and not selects_controller_pods(observed):
         if observed.is_route_named_by_controller:
             return remove_route_from_annotation(controller, observed.route.full_name)
@@ -139,12 +139,13 @@ def selects_controller_pods(observed: Observed) -> bool:
 
 def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     route = observed.route
-    # | no requests for the new pods | the rules send no requests to a split | done |
+    # | no requests for the new pods | no requests go to the Services of the split | done |
     done = Done(f"no requests of {route.name} go to the new pods of {controller_name}")
     if not rules.has_requests(route.rules, observed.split_names, route.namespace):
         return done
     # | no requests for the new pods | the old Service is unknown or not ready | restore the route |
-    # The new pods need no ready endpoint, because they may be defective.
+    # The Service of the new pods need not be ready: the new pods may be defective, and get no
+    # requests.
     pair = _known_pair(observed)
     if pair is None or pair.old not in observed.ready:
         return restore(observed)
@@ -166,8 +167,8 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
 def _known_pair(observed: Observed) -> rules.ServicePair | None:
     """Return the names of the split's Services.
 
-    Returns None if a restoration has begun, if the versions are unknown, or if the Services are
-    not those of the versions.
+    Returns None if a restoration has begun, if the versions are unknown, or if the Services of the
+    split do not belong to the versions.
     """
     service = observed.services.get(observed.original)
     record = observed.route.record

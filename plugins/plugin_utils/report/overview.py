@@ -62,7 +62,7 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the other rows: together with the initial ones, at most MAX_ROWS."""
+        """Return the rows that are not initial. Initial and other rows are at most MAX_ROWS."""
         initial_ids = set(map(id, self.initial_rows))
         other_rows = [row for row in self.rows if id(row) not in initial_ids]
         return other_rows[:MAX_ROWS - len(initial_ids)]

@@ -36,7 +36,8 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """Return an environment that escapes all text as HTML.
 
-    Some text is not trusted, for example a log. Ansible's own templating ignores autoescape.
+    Some text is not trusted, for example a log. Ansible's own templating is not used here, because
+    it ignores autoescape.
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
@@ -51,7 +52,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 def _escape_unprintable(value: object) -> object:
     """Escape unprintable characters, which can reorder or hide text.
 
-    (Text from the cluster is already escaped.)
+    In text from the cluster, these characters have been escaped before.
     """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)
@@ -59,7 +60,7 @@ def _escape_unprintable(value: object) -> object:
 
 def chart(item: rollouts.Rollout | curves.Curve, width: int, height: int,
           name: str) -> markupsafe.Markup:
-    """Return a chart as markup. drawsvg has escaped its texts."""
+    """Return a chart as markup, which is safe: drawsvg has escaped all texts in the chart."""
     return markupsafe.Markup(curves.draw(item, width, height, name)
                              if isinstance(item, curves.Curve)
                              else sizes_chart.draw(item, width, height, name))

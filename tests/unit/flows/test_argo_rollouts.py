@@ -74,8 +74,8 @@ def test_referenced_template_is_refused_before_the_first_change(kind, options, c
     with pytest.raises(RolloutError) as error:
         cluster.run(request_of(kind, **options))
 
-    assert error.value.what == ("Rollout/web of Argo Rollouts uses its template "
-                                "(spec.workloadRef), and would start an update of its own")
+    assert error.value.what == ("Rollout/web of Argo Rollouts uses the template of this "
+                                f"{kind} (spec.workloadRef), and would itself start an update")
     assert error.value.next_command == command and shell.is_command(command)
     assert not error.value.progress["changed"]
 

@@ -66,11 +66,9 @@ def test_the_api_version_of_the_kind_is_accepted(params):
 
 @pytest.mark.parametrize("params, what", [
     ({"kind": "Deployment", "api_version": "extensions/v1beta1"},
-     "api_version extensions/v1beta1 is not the version of a Deployment, which is apps/v1: leave "
-     "it out"),
+     "a Deployment has api_version apps/v1, not extensions/v1beta1: leave out api_version"),
     ({"kind": ["Deployment", "rc"], "api_version": "apps/v1"},
-     "api_version apps/v1 is not the version of a ReplicationController, which is v1: leave it "
-     "out"),
+     "a ReplicationController has api_version v1, not apps/v1: leave out api_version"),
     ({"api_version": "apps/v1"}, "api_version apps/v1 does not determine the kind: set kind"),
 ])
 def test_any_other_api_version_is_refused(params, what):
@@ -81,7 +79,7 @@ def test_any_other_api_version_is_refused(params, what):
 
 
 @pytest.mark.parametrize("module, word, message", [
-    (Module.ROLLING_UPDATE, "dc", "a DeploymentConfig cannot be updated here: use the module migr"),
+    (Module.ROLLING_UPDATE, "dc", "a DeploymentConfig cannot be updated here: migrate it with the"),
     (Module.ROLLING_UPDATE, "job",
      r"'job' is not a kind that can be updated: give one of .* \(ds\)$"),
     (Module.MIGRATION, "sts", "'sts' is not a kind that can be migrated: give one of "

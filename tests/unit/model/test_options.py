@@ -263,7 +263,7 @@ INVALID_OPTIONS = {
     "Deployment with next_name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name cannot be used with kind=Deployment, because the cluster itself performs the "
-        "update: leave it out"),
+        "update: leave out next_name"),
     "Deployment with a definition of another kind": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),

@@ -206,8 +206,8 @@ def test_outcome_of_a_failure(end, outcome):
      f"Roll shop: {SHORT_REASON}{SEE_ABOVE}"),
     (ending_by_module(rollback=NOT_ROLLED_BACK),
      "Stage 50%: the long reason\n"
-     "It could not be rolled back: the long reason of the second failure",
-     f"Stage 50%: {SHORT_REASON}\nIt could not be rolled back: {SHORT_REASON}{SEE_ABOVE}"),
+     "The update could not be rolled back: the long reason of the second failure",
+     f"Stage 50%: {SHORT_REASON}\nThe update could not be rolled back: {SHORT_REASON}{SEE_ABOVE}"),
     (ending_by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
      "Stage 50%: the long reason\nRolled back: 1 of 1 is back.",
      f"Stage 50%: {SHORT_REASON}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
@@ -218,11 +218,11 @@ def test_outcome_of_a_failure(end, outcome):
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
     (ending_by_check(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
-     "HTML.\nThe update is left at that stage.\n"
+     "HTML.\nThe update is still in progress.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
      "with rollback_name=shop rollback_namespace=shop to roll back.",
-     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is left "
-     "at that stage.\n"
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is still "
+     "in progress.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
      "with rollback_name=shop rollback_namespace=shop to roll back."),
     (ending_by_check("before"),
@@ -530,7 +530,7 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
 
     assert approval.outcome == "denied" and summary(approval.current_result).names_in_progress == []
     end = ending_of_failure("approval", approval.current_result)
-    assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
+    assert end.outcome == "failed" and "still in progress" not in end.message + end.error
 
 
 def test_remaining_updates_are_rolled_back():
@@ -616,4 +616,4 @@ def test_rollback_by_another_client_is_the_outcome():
                             | {"rollout": current_rollout("complete", image="v1")
                                | {"last_rollout": {"outcome": "rolled_back"}}})
 
-    assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error
+    assert end.outcome == "rolled_back" and "still in progress" not in end.message + end.error

@@ -335,7 +335,7 @@ def test_failed_split(on_failure, outcome):
     assert "Run smoke.yml" not in turns and run.ending.outcome == outcome
     assert bool(cluster.controllers["a"].new_image) is (on_failure == "stop")
     assert run.ending.error.startswith("The requests could not be split at stage 10% of a: ")
-    assert ("The update is left at that stage." in run.ending.error) is (on_failure == "stop")
+    assert ("The update is still in progress." in run.ending.error) is (on_failure == "stop")
 
 
 def test_update_paused_at_a_share_shows_the_share():

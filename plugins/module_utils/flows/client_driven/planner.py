@@ -53,7 +53,7 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Stands for an unknown number, and exceeds any surge.
+#: An unknown number of terminating pods. The number is higher than any surge, so no pod is added.
 UNKNOWN_TERMINATING = Terminating(2**31)
 
 
@@ -255,8 +255,9 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
               desired_size: int, *, is_forward: bool, paused_at: int | None) -> Step | None:
     """Return the step that annotates a controller with the direction and the sizes, or None.
 
-    The primary comes first, so the successor never has a newer direction. Later writes test the
-    annotations, so only one of two clients with opposite requests can change sizes.
+    The primary is annotated first, so the direction of the successor is never newer than the
+    direction of the primary. Later writes test the annotations, so only one of two clients with
+    opposite requests can change sizes.
     """
     outcome = "updating" if is_forward else "rolling back"
     growing = successor if is_forward else primary
@@ -283,10 +284,11 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Controller,
            shrinking: Controller, desired_size: int, growing_target: int,
            shrinking_target: int) -> Decision | None:
-    """Return the next scale step, or a wait; None if both controllers have the final sizes.
+    """Return the next scale step, or a wait; None if both controllers have the target sizes.
 
-    growing_target, shrinking_target: the final sizes of `growing` and `shrinking`. With
-    pod_replacement_policy=TerminationComplete, terminating pods count as existing (KEP-5882).
+    growing_target, shrinking_target: the sizes that `growing` and `shrinking` must reach in this
+    task. With pod_replacement_policy=TerminationComplete, terminating pods count as existing
+    (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired_size)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired_size, surge, unavailable)
@@ -324,7 +326,7 @@ def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Control
 def _pending_deletions(request: Request, controller: Controller) -> int:
     """Return the number of pods that the controller manager must still delete after a scale-down.
 
-    The list of terminating pods may not contain these pods yet.
+    These pods may still be missing from the list of terminating pods.
     """
     if not request.waits_for_termination:
         return 0

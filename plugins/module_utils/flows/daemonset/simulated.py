@@ -129,7 +129,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
 
 
 def pod_label_of(revision: Json) -> str:
-    """Return the value of the label controller-revision-hash of pods with this revision."""
+    """Return the value that controller-revision-hash has on pods with this revision."""
     parsed_revision = object_meta.server_revision(revision)
     return parsed_revision.pod_revision if parsed_revision else ""
 

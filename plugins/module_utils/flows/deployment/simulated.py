@@ -130,7 +130,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """The numbers of requested and of available pods of an old ReplicaSet."""
+    """The name of an old ReplicaSet, its requested size, and the number of its available pods."""
 
     name: str
     size: int
@@ -157,7 +157,10 @@ def _delete_surplus(primary: Deployment, old_sets: t.Iterable[Controller]) -> De
 
 def _sizes(primary: Deployment, new_size: int, new_available: int, old_sets: list[_OldSet], *,
            are_old_sets_empty: bool) -> tuple[int, dict[str, int]]:
-    """Return the next size of the new ReplicaSet, and the changed sizes of the old ones by name."""
+    """Return the next size of the new ReplicaSet, and the next sizes of the old ReplicaSets.
+
+    The second value is by name, and {} if no old ReplicaSet changes.
+    """
     desired_size, strategy = primary.replicas, primary.settings["strategy"]
     total_size = new_size + sum(size for _name, size, _available in old_sets)
     if strategy.get("type") == "Recreate":

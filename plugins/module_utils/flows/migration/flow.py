@@ -153,6 +153,8 @@ def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
                            next_command=error.next_command) from error
     if not same_template(admitted["spec"]["template"], write.manifest["spec"]["template"], ""):
         raise RolloutError("an admission plugin changes the template of the new "
-                           f"{write.kind} {write.name}, so it would replace the existing pods",
+                           f"{write.kind} {write.name}, so the {write.kind} would replace the "
+                           "existing pods",
                            where=request.where,
-                           next_command="exempt it from that admission webhook or policy")
+                           next_command=f"exempt this {write.kind} from that admission webhook or "
+                                        "policy")

@@ -79,7 +79,8 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     controller_name = stored["manifest"]["metadata"]["name"]
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
-    # The stored hash ignores the deployment label, whose key is not stored: try each label key.
+    # The stored hash was computed without the deployment label. The key of this label is not
+    # stored, so try each label key.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():

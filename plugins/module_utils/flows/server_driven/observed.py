@@ -46,7 +46,10 @@ class ServerDrivenObserved(Observed):
 
     @property
     def previous_revision(self) -> Revision | None:
-        """The revision before the update, also of another client's update; None if unknown."""
+        """The revision before the update, or None if unknown.
+
+        Another client may have begun the update.
+        """
         raise NotImplementedError
 
     @property
@@ -61,12 +64,15 @@ class ServerDrivenObserved(Observed):
 
     @property
     def former_revision_numbers(self) -> t.Collection[int]:
-        """The revision numbers that the current template had before rollbacks to it."""
+        """The earlier revision numbers of the current template.
+
+        A rollback to the template has given it a new number.
+        """
         raise NotImplementedError
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if its previous settings may be restored."""
+        """The record, if the settings that the record stores may be restored."""
         return self.record
 
     @property

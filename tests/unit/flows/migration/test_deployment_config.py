@@ -428,7 +428,7 @@ def test_commands_of_a_migration_in_progress():
 
 
 @pytest.mark.parametrize("params, words", [
-    ({"image": "x"}, "a DeploymentConfig cannot be updated here: use the module migrate_to_"),
+    ({"image": "x"}, "a DeploymentConfig cannot be updated here: migrate it with the module"),
     ({"state": "restarted"}, "a DeploymentConfig cannot be updated here"),
     ({"state": "rolled_back"}, "a DeploymentConfig cannot be updated here"),
     ({"module": "migrate_to_deployment", "release_owner": True},

@@ -92,7 +92,7 @@ class Process:
             os.chdir(folder)
             os.environ.update(environment)
             with open(1, "w", encoding="utf-8") as output:
-                result = (_read_only_result(function, params, flags)
+                result = (_result_without_writing(function, params, flags)
                           or _result_or_error(function, params, flags))
                 json.dump(result, output)
         finally:
@@ -136,7 +136,7 @@ def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     return task.info(params) if function == "info" else task.analysis(params)
 
 
-def _read_only_result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
+def _result_without_writing(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     if function in ("analysis", "traffic"):
         return None
     with contextlib.suppress(Exception):

@@ -94,7 +94,7 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
     outcome = overall_outcome(outcomes.values())
     explanatory_measurements = {
         name: _explanatory_measurements(name, outcome, measurements)
-        for name, metric_outcome in outcomes.items() if metric_outcome is outcome}
+        for name, outcome_of_metric in outcomes.items() if outcome_of_metric is outcome}
     what = "; ".join(f"{name}: {measurements_of_metric[-1].reason}"
                      for name, measurements_of_metric in explanatory_measurements.items())
     why = "\n".join(_explanation(measurement, analysis)

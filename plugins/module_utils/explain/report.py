@@ -91,14 +91,14 @@ def steps_entry(step: Step, at: str) -> Json:
             "from": step.before, "to": step.after, "at": at}
 
 
-def event(primary: Controller, namespace: str, kind: str, reason: str, message: str,
+def event(primary: Controller, namespace: str, event_type: str, reason: str, message: str,
           now: str) -> Json:
-    """Return an Event about the primary. kind: Normal or Warning."""
+    """Return an Event about the primary. event_type: Normal or Warning."""
     involved_object = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
                        "name": primary.name, "namespace": namespace, "uid": primary.uid}
     return {"apiVersion": "v1", "kind": "Event",
             "metadata": {"generateName": f"{primary.name[:200]}.", "namespace": namespace},
-            "involvedObject": involved_object, "type": kind, "reason": reason,
+            "involvedObject": involved_object, "type": event_type, "reason": reason,
             "message": message[:1000], "count": 1, "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": "baton.kubernetes"}}
 

@@ -336,9 +336,12 @@ class Flow(t.Protocol[ObservedT]):
         """Return the warnings to add before the first write."""
         return []
 
-    def labels_of_deleted_controllers(self, request: Request,
-                                      cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the labels of the controllers that an update has deleted, by controller name."""
+    def labels_of_stored_controllers(self, request: Request,
+                                     cluster: Cluster) -> t.Mapping[str, Json]:
+        """Return the labels of the controllers that a migration has stored, by controller name.
+
+        The migration may have deleted the controller.
+        """
         return {}
 
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:

@@ -128,10 +128,10 @@ def _is_admitted(request: Request, current: Json, desired: Json, cluster: Cluste
     Ignores fields that admission changes on every write, such as a timestamp.
     """
 
-    def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:
+    def differences_from_current(template: Json) -> set[tuple[t.Any, ...]]:
         stored = cluster.dry_run(build_write(template))["spec"]["template"]
         return differences(without_label(current, request.label_key),
                            without_label(stored, request.label_key))
 
-    desired_differences = differences_when_stored(desired)
-    return not desired_differences or desired_differences <= differences_when_stored(current)
+    desired_differences = differences_from_current(desired)
+    return not desired_differences or desired_differences <= differences_from_current(current)

@@ -81,9 +81,10 @@ MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
     release_owner=dict(type="bool", default=Request.releases_owner),
 )
 _MIGRATION_HINT = f"use the module baton.kubernetes.{Module.MIGRATION}"
-_REMOVED_FROM_ALL = {
-    "order_annotation": "names are updated in their order, and a selection in the order of names",
-    "record_events": "each step is an Event, unless the task may not create Events",
+_REMOVED_FROM_UPDATES_AND_ROLES = {
+    "order_annotation": "the controllers in names are updated in the order of that list, and "
+                        "selected controllers in alphabetical order",
+    "record_events": "each step is recorded as an Event if the task may create Events",
 }
 _HISTORY_HINT = "the last 10 templates are stored, as many as a Deployment stores by default"
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
@@ -94,7 +95,7 @@ REMOVED = {
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
     "update_period": "min_ready_seconds sets how long a new pod must be ready before the next step",
     "revision_history_limit": _HISTORY_HINT,
-    **_REMOVED_FROM_MODULES, **_REMOVED_FROM_ALL,
+    **_REMOVED_FROM_MODULES, **_REMOVED_FROM_UPDATES_AND_ROLES,
 }
 #: The replacement of each option that the roles and playbooks no longer have.
 REMOVED_FROM_ROLES = {
@@ -102,7 +103,7 @@ REMOVED_FROM_ROLES = {
     "update_period": "min_ready_seconds of an update sets how long a new pod must be ready before "
                      "the next step",
     "revision_history_limit": _HISTORY_HINT,
-    **_REMOVED_FROM_ALL,
+    **_REMOVED_FROM_UPDATES_AND_ROLES,
 }
 SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 
@@ -171,7 +172,8 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
     module: None for rolling_update_info. arguments: the options as provided by the user.
     """
     is_rolling_update = module is Module.ROLLING_UPDATE
-    removed_options = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),
+    removed_options = {**_REMOVED_FROM_MODULES,
+                       **(_REMOVED_FROM_UPDATES_AND_ROLES if module else {}),
                        **(REMOVED if is_rolling_update else {})}
     for option, replacement in removed_options.items():
         if option in arguments:

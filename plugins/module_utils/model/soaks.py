@@ -32,7 +32,7 @@ class Soak:
     #: Seconds since 1970 by the API server's clock.
     began: float
     #: The number of pods that have passed the soak, or None before its end.
-    passed: int | None = None
+    passed_pod_count: int | None = None
     #: The length of the passed soak.
     seconds: float = 0
     #: Reasons of Warning Events about old pods. For new pods, these reasons are ignored.
@@ -45,8 +45,8 @@ class Soak:
         if self.old_pod_reasons:
             soak["usual"] = [
                 reason[:MAX_REASON_LENGTH] for reason in sorted(self.old_pod_reasons)[:MAX_REASONS]]
-        return canonical(soak if self.passed is None
-                         else {**soak, "passed": self.passed, "seconds": self.seconds})
+        return canonical(soak if self.passed_pod_count is None
+                         else {**soak, "passed": self.passed_pod_count, "seconds": self.seconds})
 
     @classmethod
     def read(cls, value: Json | None) -> Soak | None:
@@ -54,7 +54,7 @@ class Soak:
         if value is None:
             return None
         template_hash, began = fields.text(value, "template"), fields.seconds(value.get("began"))
-        passed, seconds = value.get("passed"), value.get("seconds", 0)
+        passed_pod_count, seconds = value.get("passed"), value.get("seconds", 0)
         has_valid_seconds = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
                              and 0 <= seconds < 2**31)
         reasons = value.get("usual", [])
@@ -63,6 +63,6 @@ class Soak:
         has_valid_start = (0 < len(template_hash) <= MAX_HASH_LENGTH
                            and began is not None and 0 <= began <= MAX_TIME)
         if not has_valid_start or not has_valid_seconds or not has_valid_reasons or not (
-                passed is None or fields.is_count(passed)):
+                passed_pod_count is None or fields.is_count(passed_pod_count)):
             return None
-        return cls(template_hash, began or 0.0, passed, seconds, tuple(reasons))
+        return cls(template_hash, began or 0.0, passed_pod_count, seconds, tuple(reasons))

@@ -212,7 +212,7 @@ class SplitConditions:
             event.turn.purpose == "traffic" and event.result.get("changed")))
         return bool(may_hold and self._history.may_hold_requests
                     and not self._history.with_purpose("restore", "rollback")
-                    and not self._history.summary.names_in_progress_even_if_failed
+                    and not self._history.summary.all_names_in_progress
                     and self.release.ending.outcome != "rolled_back")
 
     @property

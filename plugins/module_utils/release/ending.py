@@ -51,7 +51,7 @@ class Ending:
                     else self.history.summary.outcome)
         if self._is_rolled_back(event):
             return "rolled_back"
-        if self._was_approved_by_other_client:
+        if self._has_other_client_resumed_update:
             return "stopped"
         if (self.request.role == "rollback" or self.rollback
                 or event.turn.purpose not in UPDATE_PURPOSES):
@@ -141,7 +141,7 @@ class Ending:
         return messages[-1] if messages else text(last_event.result, "msg") if last_event else ""
 
     @property
-    def _was_approved_by_other_client(self) -> bool:
+    def _has_other_client_resumed_update(self) -> bool:
         look_event = self.history.last("look")
         return bool(self.rollback.get("failed") and look_event
                     and look_event.result.get("answer") == "approved")
@@ -175,7 +175,7 @@ class Ending:
     def _consequence_lines(self, event: Event, rollback_message: str) -> list[str]:
         remaining_lines, rerun_instruction = (self._lines_about_remaining_updates(event),
                                               next_steps.rerun_instruction(self.request))
-        if self._was_approved_by_other_client:
+        if self._has_other_client_resumed_update:
             return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
                     f"Next: {rerun_instruction} when that update has ended."]
@@ -190,7 +190,7 @@ class Ending:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback_message}.",
                     *remaining_lines]
         is_awx = self.request.layer == "awx"
-        names_in_progress = (self.history.summary.names_in_progress_even_if_failed
+        names_in_progress = (self.history.summary.all_names_in_progress
                              if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
                 else is_awx and names_in_progress):
@@ -233,7 +233,7 @@ def next_commands(ending: Ending) -> list[str]:
     request, history = ending.request, ending.history
     is_update = request.role == "image_bump"
     is_resumable = is_update and bool(history.summary.names_in_progress
-                                      or history.summary.names_in_progress_even_if_failed)
+                                      or history.summary.all_names_in_progress)
     if ending.is_refused or not (is_resumable or history.failed_event):
         return []
     is_undone = bool(ending.rollback) and not ending.rollback.get("failed")

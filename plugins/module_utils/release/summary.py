@@ -63,7 +63,8 @@ class Summary:
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS_PHASES]
 
     @property
-    def names_in_progress_even_if_failed(self) -> list[str]:
+    def all_names_in_progress(self) -> list[str]:
+        """Return the names of all controllers in progress, even of failed updates."""
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS_PHASES]
 

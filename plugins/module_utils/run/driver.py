@@ -35,7 +35,7 @@ from .deadlines import (
 )
 from .lease import TaskLeases, user_and_host
 from .recorder import Recorder
-from .splits import NO_SPLITS, Splits, Tools, Turn
+from .splits import NO_SPLITS, SplitContext, Splits, Tools
 
 if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
@@ -126,7 +126,7 @@ class _Task:
                                  print_line, intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.first_observed: Observed | None = None
-        self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
+        self._cached_status: tuple[Request, Observed, RolloutStatus] | None = None
         self.is_soaking = False
         self.tools = Tools(gateway, clock, self.recorder, self.leases.renew, reason_to_stop,
                            self.warn)
@@ -152,18 +152,23 @@ class _Task:
         return observed
 
     def status(self, observed: Observed) -> RolloutStatus:
-        last = self._last_status
-        if last is None or last[0] is not self.request or last[1] is not observed:
-            self._last_status = last = (self.request, observed,
-                                        self.flow.status(self.request, observed))
-        return last[2]
+        cached_request, cached_observed, cached_status = self._cached_status or (None, None, None)
+        if (cached_status is None or cached_request is not self.request
+                or cached_observed is not observed):
+            cached_status = self.flow.status(self.request, observed)
+            self._cached_status = self.request, observed, cached_status
+        return cached_status
 
-    def split_turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
-        return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
+    def split_context_of(self, observed: Observed,
+                         decision: Decision | None) -> SplitContext | None:
+        return SplitContext.of(self.request, observed.primary, lambda: self.status(observed),
+                               decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
-        result, turn = self.result(observed, message), self.split_turn_of(observed, None)
-        return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
+        result = self.result(observed, message)
+        split_context = self.split_context_of(observed, None)
+        suffix = self.splits.describe(split_context) if split_context else ""
+        return {**result, "msg": result["msg"] + suffix}
 
     def result(self, observed: Observed, message: str = "") -> Json:
         end_status = self.status(observed)
@@ -230,15 +235,16 @@ class _Run(_Task):
                 if self.memory.has_begun and self.clock.is_real:
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
-                split_turn = self.split_turn_of(observed, decision)
-                if split_turn and not (decision and self.splits.is_route_change_due(split_turn)):
-                    split_turn = None
-                if isinstance(decision, Done) and not split_turn:
+                split_context = self.split_context_of(observed, decision)
+                if split_context and not (
+                        decision and self.splits.is_route_change_due(split_context)):
+                    split_context = None
+                if isinstance(decision, Done) and not split_context:
                     return self.final_result(
                         observed, "" if self.recorder.steps else decision.message)
                 if is_read_only:
                     return None
-                if result := self.take_turn(observed, decision, split_turn):
+                if result := self.take_turn(observed, decision, split_context):
                     return result
         except NoSuchController as error:
             error.was_deleted = self.memory.has_begun
@@ -261,19 +267,19 @@ class _Run(_Task):
             return None
 
     def take_turn(self, observed: Observed, decision: Decision | None,
-                  split_turn: Turn | None) -> Json | None:
+                  split_context: SplitContext | None) -> Json | None:
         """Take a turn; return the result if the task ends.
 
-        split_turn: None unless a route has to be changed.
+        split_context: None unless a route has to be changed.
         """
         was_idle, self.is_idle = self.is_idle, (
-            isinstance(decision, Wait) and decision.is_idle and split_turn is None)
+            isinstance(decision, Wait) and decision.is_idle and split_context is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):
             raise concurrent_change_error(self.request)
         if decision is None or not (self.memory.has_begun or self.is_idle):
             self.begin(observed)
-        elif split_turn:
-            self.splits.follow(split_turn, self.tools)
+        elif split_context:
+            self.splits.follow(split_context, self.tools)
             self.deadlines.reset()
         elif isinstance(decision, Wait):
             self.wait(observed, decision)
@@ -286,8 +292,8 @@ class _Run(_Task):
     def begin(self, observed: Observed) -> None:
         responses = preflight.check_permissions_and_send_requests(
             self.flow, self.request, self.gateway, self.memory, observed)
-        if turn := self.split_turn_of(observed, None):
-            self.splits.check_permissions(turn)
+        if split_context := self.split_context_of(observed, None):
+            self.splits.check_permissions(split_context)
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
             self.leases.acquire()

@@ -141,7 +141,7 @@ class Fleet:
     def _deleted_names(self, params: Json, place: Place, group: Group) -> list[str]:
         """Return the names of controllers that an interrupted update has deleted."""
         request = parse_request({**params, **place._asdict(), "name": "any"})
-        labels_by_name = group.flow.labels_of_deleted_controllers(request, group.gateway)
+        labels_by_name = group.flow.labels_of_stored_controllers(request, group.gateway)
         existing_controllers = group.gateway.controllers()
         return sorted(name
                       for name, labels in labels_by_name.items() if name not in existing_controllers
@@ -236,7 +236,7 @@ class _FleetRun:
 
         def observe(request: Request) -> None:
             cluster = self.shared_clusters[Place.of(request)]
-            self._record(request, lambda request: driver.result_if_done(
+            self._run_and_record(request, lambda request: driver.result_if_done(
                 cluster.flow, request, cluster.gateway_for(request.name), clock,
                 groups[Place.of(request)].make_splits(True)))
 
@@ -297,7 +297,7 @@ class _FleetRun:
         if self._has_too_many_failures:
             self._skip_after_failures(request)
         else:
-            self._record(request, update)
+            self._run_and_record(request, update)
 
     def result(self, verb: str = "are") -> Json:
         entries = {self.display_name(request): self._entries[_key(request)]
@@ -340,7 +340,7 @@ class _FleetRun:
         return [command for line in first_commands
                 for command in (joint_rollbacks if line == first_rollback else [line])]
 
-    def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
+    def _run_and_record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
         try:
             result = work(request)
         except RolloutError as error:
@@ -354,7 +354,7 @@ class _FleetRun:
                                                          request.kind, result)
 
     def _skip(self, request: Request, why: str) -> None:
-        self._record(request, lambda _request: {"skipped": True, "msg": why})
+        self._run_and_record(request, lambda _request: {"skipped": True, "msg": why})
 
     def _skip_after_failures(self, request: Request) -> None:
         failed_names = self._failed_names

@@ -33,7 +33,7 @@ class SharedCluster:
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
-        self._was_rules_response_read = False
+        self._are_rules_cached = False
         #: The result of gateway.rules(), which is None if the rules are incomplete.
         self._cached_rules: list[Json] | None = None
         self._revisions: list[Json] | None = None
@@ -66,9 +66,9 @@ class SharedCluster:
 
     def rules(self) -> list[Json] | None:
         with self._lock:
-            if not self._was_rules_response_read:
+            if not self._are_rules_cached:
                 self._cached_rules = self.gateway.rules()
-                self._was_rules_response_read = True
+                self._are_rules_cached = True
             return self._cached_rules
 
     def objects(self, resource: str) -> list[Json] | None:

@@ -149,7 +149,7 @@ class Soaking:
             if next_decision:
                 return next_decision
         self._has_passed = True
-        return dataclasses.replace(current_soak, passed=view.requested_new_pod_count,
+        return dataclasses.replace(current_soak, passed_pod_count=view.requested_new_pod_count,
                                    seconds=view.request.soak).text
 
     def _decision_in_check_mode(self, start_step: Step | None) -> Step | None:
@@ -261,7 +261,8 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 
 
 def _is_stored_as_passed(view: View, stored_soak: Soak, pods: WatchedPods, now: float) -> bool:
-    if stored_soak.passed is None or stored_soak.passed != view.status.paused_at:
+    passed_pod_count = stored_soak.passed_pod_count
+    if passed_pod_count is None or passed_pod_count != view.status.paused_at:
         return False
     # Another client may have written the annotation, so the pods must be at least `soak` s old.
     creation_times = [seconds(pod_health.creation_time(pod)) for pod in pods.active_new.values()]

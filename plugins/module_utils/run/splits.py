@@ -23,8 +23,8 @@ from .clock import Clock
 from .recorder import Recorder
 
 
-class Turn(t.NamedTuple):
-    """The observation in one turn of the loop, and the next decision."""
+class SplitContext(t.NamedTuple):
+    """The observation and the next decision, for the splits."""
 
     request: Request
     primary: Controller
@@ -34,8 +34,8 @@ class Turn(t.NamedTuple):
 
     @classmethod
     def of(cls, request: Request, primary: Controller | None,
-           status: t.Callable[[], RolloutStatus], decision: Decision | None) -> Turn | None:
-        """Return the turn; None if the primary has no annotation with routes."""
+           status: t.Callable[[], RolloutStatus], decision: Decision | None) -> SplitContext | None:
+        """Return the context; None if the primary has no annotation with routes."""
         if primary is None or object_meta.TRAFFIC_ROUTES not in primary.annotations:
             return None
         return cls(request, primary, status(), decision)
@@ -75,32 +75,32 @@ class Tools(t.NamedTuple):
 class Splits(t.Protocol):
     """The traffic splits of a controller. traffic/follower.py implements the protocol."""
 
-    def check_permissions(self, turn: Turn) -> None:
+    def check_permissions(self, context: SplitContext) -> None:
         """Raise RolloutError if the task lacks a permission to change a route."""
 
-    def is_route_change_due(self, turn: Turn) -> bool:
+    def is_route_change_due(self, context: SplitContext) -> bool:
         """Return whether a route has to be changed before the decision is applied."""
 
-    def follow(self, turn: Turn, tools: Tools) -> None:
+    def follow(self, context: SplitContext, tools: Tools) -> None:
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
-    def describe(self, turn: Turn) -> str:
+    def describe(self, context: SplitContext) -> str:
         """Return the end of a message, with the share of requests that new pods get; or ""."""
 
 
 class NoSplits:
     """The implementation of Splits for a controller without traffic splits: no method acts."""
 
-    def check_permissions(self, turn: Turn) -> None:
+    def check_permissions(self, context: SplitContext) -> None:
         return
 
-    def is_route_change_due(self, turn: Turn) -> bool:
+    def is_route_change_due(self, context: SplitContext) -> bool:
         return False
 
-    def follow(self, turn: Turn, tools: Tools) -> None:
+    def follow(self, context: SplitContext, tools: Tools) -> None:
         return
 
-    def describe(self, turn: Turn) -> str:
+    def describe(self, context: SplitContext) -> str:
         return ""
 
 

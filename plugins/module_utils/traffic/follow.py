@@ -130,11 +130,11 @@ def selects_controller_pods(observed: Observed) -> bool:
         return True
     labels = labels_of(observed.controller.template)
     record = observed.route.record
-    original = observed.services.get(record.service) if record else None
-    # The template may lack one label of a selector: that of the version.
+    original_service = observed.services.get(record.service) if record else None
+    # The template may lack one label of a split Service's selector: the version label.
     return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
                 for service in observed.split_services.values())
-            or (original is not None and original.selects(labels)))
+            or (original_service is not None and original_service.selects(labels)))
 
 
 def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
@@ -149,16 +149,16 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     pair = _known_pair(observed)
     if pair is None or pair.old not in observed.ready:
         return restore(observed)
-    original = observed.original
-    record = route.record or Record(original, route.resource_version)
-    unsplit_rules = rules.without_split(route.rules, original, route.namespace,
+    original_name = observed.original
+    record = route.record or Record(original_name, route.resource_version)
+    unsplit_rules = rules.without_split(route.rules, original_name, route.namespace,
                                         observed.split_names, route.record)
-    split_rules = rules.split(unsplit_rules, original, route.namespace, pair, NO_REQUESTS, ())
+    split_rules = rules.split(unsplit_rules, original_name, route.namespace, pair, NO_REQUESTS, ())
     # | no requests for the new pods | the new pods get requests | send all to the old Service |
     if split_rules != list(route.rules):
-        new_record = dataclasses.replace(
-            record, weights=rules.weights_of(unsplit_rules, original, route.namespace), match=())
-        return update_rules(route, new_record, split_rules, {original, *pair.names})
+        weights = rules.weights_of(unsplit_rules, original_name, route.namespace)
+        new_record = dataclasses.replace(record, weights=weights, match=())
+        return update_rules(route, new_record, split_rules, {original_name, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | all Gateways have observed the rules | done |
     return done if route.is_current else WAIT_FOR_GATEWAYS

@@ -19,7 +19,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 from ..model.steps import Write
-from ..run.splits import Tools, Turn
+from ..run.splits import SplitContext, Tools
 from . import split_run, switch
 from .follow import (
     Goal,
@@ -55,9 +55,9 @@ class Follower:
         self._finished_goals: set[tuple[Goal, str]] = set()
         self._follow_count = 0
 
-    def check_permissions(self, turn: Turn) -> None:
-        routes = parse_routes(turn.primary.annotations)
-        is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back_on_failure
+    def check_permissions(self, context: SplitContext) -> None:
+        routes = parse_routes(context.primary.annotations)
+        is_needed = self._goal(context) is not Goal.ANY or context.request.rolls_back_on_failure
         granted_rules = self._real.rules() if routes and is_needed and self._is_real else None
         if granted_rules is None:
             return
@@ -67,27 +67,27 @@ class Follower:
             raise RolloutError(
                 f"the requests of {names} are split between the old and the new pods, and "
                 "permissions to follow the update are missing; nothing was changed",
-                where=turn.request.where, why=f"not allowed: {missing}",
+                where=context.request.where, why=f"not allowed: {missing}",
                 next_command=("ask for the Role baton-traffic in docs/reference/permissions.md, "
                               "or let a user with that Role restore the route:",
-                              *(_split_request(turn.request, route).restore_command
+                              *(_split_request(context.request, route).restore_command
                                 for route in routes)))
 
-    def is_route_change_due(self, turn: Turn) -> bool:
-        goal, routes = self._goal(turn), parse_routes(turn.primary.annotations)
+    def is_route_change_due(self, context: SplitContext) -> bool:
+        goal, routes = self._goal(context), parse_routes(context.primary.annotations)
         # follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
-        return is_needed and (goal, _annotation(turn)) not in self._finished_goals
+        return is_needed and (goal, _annotation(context)) not in self._finished_goals
 
-    def follow(self, turn: Turn, tools: Tools) -> None:
-        goal, has_failed = self._goal(turn), False
-        routes = parse_routes(turn.primary.annotations)
+    def follow(self, context: SplitContext, tools: Tools) -> None:
+        goal, has_failed = self._goal(context), False
+        routes = parse_routes(context.primary.annotations)
         if not routes and tools.gateway.write(
-                (step := remove_unreadable_annotation(turn.primary)).write):
+                (step := remove_unreadable_annotation(context.primary)).write):
             tools.recorder.report_step(step)
         for route in routes:
             try:
-                self._run(goal, route, turn, tools)
+                self._run(goal, route, context, tools)
             except RolloutError as error:
                 must_succeed = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                 and not tools.is_after_failure)
@@ -97,65 +97,66 @@ class Follower:
                     raise
                 has_failed = True
                 reason = "; ".join(filter(None, (error.what, error.why)))
+                restore_command = _split_request(context.request, route).restore_command
                 tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
-                           f"{reason}. Next: {_split_request(turn.request, route).restore_command}")
+                           f"{reason}. Next: {restore_command}")
         if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
-            self._finished_goals.add((goal, _annotation(turn)))
+            self._finished_goals.add((goal, _annotation(context)))
         self._follow_count += 1
         if self._follow_count > MAX_FOLLOW_CALLS:
             raise RolloutError(
                 f"another client keeps writing the annotation {object_meta.TRAFFIC_ROUTES}",
-                where=turn.request.where,
-                next_command=("find out who changes it, then:", turn.request.command()))
+                where=context.request.where,
+                next_command=("find out who changes it, then:", context.request.command()))
 
-    def describe(self, turn: Turn) -> str:
-        if turn.status.phase != "paused":
+    def describe(self, context: SplitContext) -> str:
+        if context.status.phase != "paused":
             return ""
         texts = []
-        for route in parse_routes(turn.primary.annotations):
+        for route in parse_routes(context.primary.annotations):
             # The user may lack permission to read the route.
             with contextlib.suppress(RolloutError):
-                versions = self._versions(turn) if route.kind == SERVICE else None
-                objects = self._cluster(turn, route, self._real, versions).read()
-                observed = objects._replace(controller=turn.primary).observed(is_drained=True)
-                share = _share(_split_request(turn.request, route), observed)
+                versions = self._versions(context) if route.kind == SERVICE else None
+                objects = self._cluster(context, route, self._real, versions).read()
+                observed = objects._replace(controller=context.primary).observed(is_drained=True)
+                share = _share(_split_request(context.request, route), observed)
                 if share:
                     texts.append(f"; {share} of the requests of {route} go to the new pods")
         return "".join(texts)
 
-    def _goal(self, turn: Turn) -> Goal:
-        return goal_of(turn.request, turn.status, turn.decision)
+    def _goal(self, context: SplitContext) -> Goal:
+        return goal_of(context.request, context.status, context.decision)
 
-    def _run(self, goal: Goal, route: RouteName, turn: Turn, tools: Tools) -> None:
+    def _run(self, goal: Goal, route: RouteName, context: SplitContext, tools: Tools) -> None:
         """Change a route until it reaches the goal. Raises RolloutError."""
-        request, changes_selector = _split_request(turn.request, route), route.kind == SERVICE
+        request, changes_selector = _split_request(context.request, route), route.kind == SERVICE
         needs_versions = goal is Goal.OLD_ONLY or changes_selector
-        versions = self._versions(turn) if needs_versions else None
+        versions = self._versions(context) if needs_versions else None
         run = split_run.SplitRun(
             request,
-            self._cluster(turn, route, tools.gateway, versions), tools.clock,
+            self._cluster(context, route, tools.gateway, versions), tools.clock,
             tools.recorder.print_line, tools.reason_to_stop_after_renewal,
-            ClusterReader(self._real, turn.request.namespace) if self._is_real else NoReader(),
+            ClusterReader(self._real, context.request.namespace) if self._is_real else NoReader(),
             tools.recorder.steps,
             decide=(functools.partial(switch.follow, goal, request) if changes_selector
-                    else functools.partial(plan, goal, turn.primary.name)))
+                    else functools.partial(plan, goal, context.primary.name)))
         tools.recorder.print_line(run.run()["msg"])
 
-    def _versions(self, turn: Turn) -> Versions | None:
+    def _versions(self, context: SplitContext) -> Versions | None:
         """Return the versions of the pods, or None if no label distinguishes them."""
         try:
-            return split_run.versions(self._flow, turn.request, self._real, turn.status,
+            return split_run.versions(self._flow, context.request, self._real, context.status,
                                       needs_new=False)
         except RolloutError:
             return None
 
-    def _cluster(self, turn: Turn, route: RouteName, gateway: Gateway,
+    def _cluster(self, context: SplitContext, route: RouteName, gateway: Gateway,
                  versions: Versions | None) -> split_run.Cluster:
         def subject() -> split_run.Subject:
-            gateway.look_up(turn.primary.name)
-            return split_run.Subject(gateway.controllers().get(turn.primary.name), versions)
+            gateway.look_up(context.primary.name)
+            return split_run.Subject(gateway.controllers().get(context.primary.name), versions)
 
-        real_objects = _RealCluster(_split_request(turn.request, route), self._real, subject)
+        real_objects = _RealCluster(_split_request(context.request, route), self._real, subject)
         if self._is_real:
             return real_objects
         if route not in self._simulated_objects:
@@ -217,5 +218,5 @@ def _split_request(request: Request, route: RouteName) -> TrafficRequest:
                           options={**request.connection, **options}, connection=request.connection)
 
 
-def _annotation(turn: Turn) -> str:
-    return str(turn.primary.annotations.get(object_meta.TRAFFIC_ROUTES))
+def _annotation(context: SplitContext) -> str:
+    return str(context.primary.annotations.get(object_meta.TRAFFIC_ROUTES))

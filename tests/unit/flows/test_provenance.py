@@ -73,8 +73,8 @@ def test_has_ended_requires_a_record_of_this_update_and_template(
         request_, record_text, image, expected):
     annotations = {LAST_ROLLOUT: record_text} if record_text else {}
 
-    assert provenance.is_end_recorded(
-        request_, controller(image, annotations=annotations)) is expected
+    updated = controller(image, annotations=annotations)
+    assert provenance.is_end_recorded(request_, updated) is expected
 
 
 @pytest.mark.parametrize("record_text, expected", [

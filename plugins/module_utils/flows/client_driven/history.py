@@ -34,13 +34,13 @@ LIMIT = 10
 PERMISSIONS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
-def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
+def revisions(controller: Controller, stored_items: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions of the controllers, the current template first.
 
     Leaves out ambiguous revisions.
     """
-    all_revisions = proven_revisions(stored, controller, *other_controllers)
+    all_revisions = proven_revisions(stored_items, controller, *other_controllers)
     ambiguous = ambiguous_revisions(all_revisions)
     certain_revisions = [revision for revision in all_revisions if revision not in ambiguous]
     template = without_label(controller.template, label_key)
@@ -54,29 +54,30 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
             *certain_revisions)
 
 
-def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
+def proven_revisions(stored_items: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
     """Return the revisions whose names prove that baton.kubernetes stored them, newest first."""
     uids = {controller.uid for controller in controllers}
-    return sorted((revision for revision in map(object_meta.stored_revision, stored)
+    return sorted((revision for revision in map(object_meta.stored_revision, stored_items)
                    if revision and revision.owner_uid in uids
                    and revision.name.endswith(_hash(revision))),
                   key=lambda revision: revision.number, reverse=True)
 
 
-def ambiguous_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions that share their number but not their template with another."""
-    return [revision for revision in stored
+def ambiguous_revisions(stored_revisions: t.Sequence[Revision]) -> list[Revision]:
+    """Return the revisions whose number also belongs to a revision with another template."""
+    return [revision for revision in stored_revisions
             if any(revision.number == duplicate.number and revision.template != duplicate.template
-                   for duplicate in stored)]
+                   for duplicate in stored_revisions)]
 
 
 def with_requested_revision(request: Request, history: t.Sequence[Revision] | None,
-                            stored: t.Sequence[Revision]) -> Request:
+                            stored_revisions: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision named by to_revision.
 
-    Raises RolloutError. history: None if it may not be read. stored: includes ambiguous revisions.
+    Raises RolloutError. history: None without the permission to read it. stored_revisions:
+    includes ambiguous revisions.
     """
-    refusals.refuse_ambiguous_revision(request, [revision for revision in stored
+    refusals.refuse_ambiguous_revision(request, [revision for revision in stored_revisions
                                                  if revision.number == request.to_revision])
     if history is None:
         raise refusals.unreadable_history(request)
@@ -124,11 +125,11 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
         revision_template=chosen_revision.template))
 
 
-def stored_after_write(stored: list[Json] | None, write: Write) -> list[Json] | None:
+def stored_after_write(stored_items: list[Json] | None, write: Write) -> list[Json] | None:
     """Return the ControllerRevisions after a write of this task; None if unknown."""
-    if stored is None or write.kind != REVISION:
-        return stored
-    other_items = [item for item in stored if item["metadata"]["name"] != write.name]
+    if stored_items is None or write.kind != REVISION:
+        return stored_items
+    other_items = [item for item in stored_items if item["metadata"]["name"] != write.name]
     return [*other_items, write.manifest] if isinstance(write, Create) else other_items
 
 

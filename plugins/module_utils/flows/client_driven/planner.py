@@ -158,8 +158,8 @@ def _decide_with_both_controllers(request: Request, observed: ClientDrivenObserv
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
     desired_size = size.final_size(request, observed, primary, successor)
-    growing_target = max(new_pods_at_pause(request, desired_size), successor.replicas)
-    # Keep the annotation of a pause only if the pause is at this number of new pods.
+    growing_target = max(requested_new_pods(request, desired_size), successor.replicas)
+    # Keep the annotation of a pause only if the annotated number is the target of the successor.
     paused_at = primary.new_pods_at_pause if primary.new_pods_at_pause == growing_target else None
     # | yes | yes | annotations are missing or outdated | annotate the primary, then the successor |
     if step := _annotate(observed, primary, successor, desired_size, is_forward=True,
@@ -212,8 +212,8 @@ def _plan_rollback(request: Request, observed: ClientDrivenObserved) -> Decision
             or _delete(successor))
 
 
-def new_pods_at_pause(request: Request, desired_size: int) -> int:
-    """Return the number of new pods at which the task pauses the update, or the desired size."""
+def requested_new_pods(request: Request, desired_size: int) -> int:
+    """Return the number of new pods at which the task pauses; the desired size without a pause."""
     if request.pause_at is None:
         return desired_size
     return min(desired_size, request.pause_at.resolve(desired_size, round_up=True))
@@ -311,13 +311,13 @@ def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Control
         shrunk_size = max(shrunk_size, shrinking_target)
         if shrunk_size < shrinking.replicas:
             return scale(shrinking, shrunk_size)
-    has_final_sizes = (growing.is_settled and growing.replicas == growing_target
-                       and shrinking.has_at_most(shrinking_target))
-    if has_final_sizes and not observed.terminating.count:
+    has_target_sizes = (growing.is_settled and growing.replicas == growing_target
+                        and shrinking.has_at_most(shrinking_target))
+    if has_target_sizes and not observed.terminating.count:
         return None
     sizes = (f"{growing.name} {growing.available}/{growing_target} available, "
              f"{shrinking.name} {shrinking.current}")
-    waits_only_for_terminating = has_final_sizes or (
+    waits_only_for_terminating = has_target_sizes or (
         shrinking.is_observed and growing.replicas < allowed_size(0))
     return (handover.wait_with_terminating(sizes, observed) if waits_only_for_terminating
             else Wait(sizes))
@@ -384,8 +384,9 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
     if outcome is None:
         return _remove_annotations(primary, None, "no update in progress")
-    last = primary.last_rollout
-    images = last.get("from") if last.get("outcome") == "rolling back" else None
+    stored_record = primary.last_rollout
+    is_rollback = stored_record.get("outcome") == "rolling back"
+    images = stored_record.get("from") if is_rollback else None
     record = {"outcome": outcome, "from": images or {}, "to": primary.images, **observed.stamp,
               **_request_field(primary)}
     return _remove_annotations(primary, identity.canonical(record), outcome)

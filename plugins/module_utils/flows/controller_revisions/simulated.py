@@ -95,9 +95,9 @@ class RevisionDrivenModel(Model, t.Generic[ControllerT]):
         self.items[write.name] = self._with_template_generation(item, changed_item)
         return True
 
-    def _with_template_generation(self, item: Json, changed: Json) -> Json:
+    def _with_template_generation(self, item: Json, changed_item: Json) -> Json:
         """Return the changed object; for a DaemonSet, with the next template generation."""
-        return changed
+        return changed_item
 
     def _delete_pod(self, write: Delete) -> bool:
         for name in self.items:
@@ -231,18 +231,18 @@ def present_revision_and_history(controller: RevisionDriven, revisions: tuple[Js
 
 def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...],
                            present_revision: Json, is_in_use: t.Callable[[Json], bool], *,
-                           limit_includes_used: bool) -> tuple[Json, ...]:
+                           limit_includes_revisions_in_use: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
     present_revision: the ControllerRevision of the current template.
-    limit_includes_used: whether the limit includes the ControllerRevisions in use. True for a
-    DaemonSet (cleanupHistory), False for a StatefulSet (truncateHistory).
+    limit_includes_revisions_in_use: True for a DaemonSet (cleanupHistory), False for a StatefulSet
+    (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier_revisions = sorted((item for item in revisions if item is not present_revision),
                                key=lambda item: number(item, "revision"))
     unused_revisions = [item for item in earlier_revisions if not is_in_use(item)]
-    surplus = len(earlier_revisions if limit_includes_used else unused_revisions) - (
+    surplus = len(earlier_revisions if limit_includes_revisions_in_use else unused_revisions) - (
         DEFAULT_HISTORY_LIMIT if limit is None else limit)
     removed_revisions = unused_revisions[:max(0, surplus)]
     return tuple(item for item in revisions if not any(item is revision

@@ -65,9 +65,9 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
                 "spec": {"nodeName": pod.node},
                 "status": {"conditions": [{"type": "Ready", "status": str(pod.ready)}]}}
 
-    def _with_template_generation(self, item: Json, changed: Json) -> Json:
-        is_template_changed = changed["spec"]["template"] != item["spec"]["template"]
-        return _with_next_template_generation(changed, is_template_changed)
+    def _with_template_generation(self, item: Json, changed_item: Json) -> Json:
+        is_template_changed = changed_item["spec"]["template"] != item["spec"]["template"]
+        return _increment_template_generation(changed_item, is_template_changed)
 
     def _set_state(self, name: str, state: State) -> None:
         super()._set_state(name, state)
@@ -94,13 +94,13 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
 
     def _invented_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         """Return invented pods that fit the counts of the status."""
-        newest_revision, revisions = present_revision_and_history(controller,
+        present_revision, revisions = present_revision_and_history(controller,
                                                                   self._stored(controller.uid))
-        old = next((revision for revision in revisions if revision is not newest_revision),
-                   newest_revision)
+        old = next((revision for revision in revisions if revision is not present_revision),
+                   present_revision)
         count = controller.current if controller.current <= MAX_PODS else 0
         return tuple(Pod(f"{controller.name}-{number}", f"uid {number}",
-                         pod_label_of(newest_revision if number < controller.updated else old),
+                         pod_label_of(present_revision if number < controller.updated else old),
                          number < controller.ready, f"node {number}") for number in range(count))
 
     def _state_after_sync(self, name: str) -> State:
@@ -108,13 +108,13 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         pods = self.pods(name)
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
-        newest_revision, revisions = present_revision_and_history(controller,
+        present_revision, revisions = present_revision_and_history(controller,
                                                                   self._stored(controller.uid))
-        new_pod_label, nodes = pod_label_of(newest_revision), self._nodes[name]
+        new_pod_label, nodes = pod_label_of(present_revision), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, new_pod_label, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}
         revisions = revisions_within_limit(
-            controller, revisions, newest_revision, limit_includes_used=True,
+            controller, revisions, present_revision, limit_includes_revisions_in_use=True,
             is_in_use=lambda revision: pod_label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready_count = sum(pod.ready for pod in oldest_by_node.values())
@@ -197,7 +197,7 @@ def _is_updated(controller: DaemonSet, pod: Pod, new_pod_label: str) -> bool:
     return pod.revision == new_pod_label or (generation != "" and pod.generation == generation)
 
 
-def _with_next_template_generation(item: Json, is_template_changed: bool) -> Json:
+def _increment_template_generation(item: Json, is_template_changed: bool) -> Json:
     annotations = item["metadata"].get("annotations") or {}
     generation = object_meta.template_generation(annotations)
     if not (generation.isdecimal() and is_template_changed):

@@ -96,10 +96,11 @@ class SimulatedDeployments(Model):
                 ) -> Patch | None:
         old_set_sizes = [_OldSet(replica_set.name, replica_set.replicas,
                                  self._available(replica_set.name)) for replica_set in old_sets]
-        sizes = _sizes(primary, new.replicas, self._available(new.name), old_set_sizes,
-                       are_old_sets_empty=all(replica_set.is_empty for replica_set in old_sets))
+        new_size, old_sizes = _sizes(
+            primary, new.replicas, self._available(new.name), old_set_sizes,
+            are_old_sets_empty=all(replica_set.is_empty for replica_set in old_sets))
         return next((Patch(name, (put("/spec/replicas", size),))
-                     for name, size in {new.name: sizes[0], **sizes[1]}.items()
+                     for name, size in {new.name: new_size, **old_sizes}.items()
                      if size != self.sets.items[name]["spec"]["replicas"]), None)
 
     def _available(self, name: str) -> int:

@@ -54,9 +54,9 @@ class MigrationFlow(Flow[MigrationObserved]):
         observed = self.find(request, cluster)
         # Nothing is created before OpenShift has observed the pause of the DeploymentConfig.
         config = observed.config
-        awaits_pause = config is not None and config.is_paused and not config.is_observed
+        awaits_observed_pause = config is not None and config.is_paused and not config.is_observed
         if (memory.has_begun and observed.controller and observed.stored is None
-                and not request.rolls_back_update and not awaits_pause):
+                and not request.rolls_back_update and not awaits_observed_pause):
             for write in creations(request, observed, observed.controller):
                 _check_creation(request, write, cluster)
         return dataclasses.replace(observed, now=memory.now)
@@ -114,8 +114,8 @@ class MigrationFlow(Flow[MigrationObserved]):
         return SimulatedMigration(cluster.items(Kind.REPLICATION_CONTROLLER), cluster.find,
                                   cluster.live_pods, configs)
 
-    def labels_of_deleted_controllers(self, request: Request,
-                                      cluster: Cluster) -> t.Mapping[str, Json]:
+    def labels_of_stored_controllers(self, request: Request,
+                                     cluster: Cluster) -> t.Mapping[str, Json]:
         from .in_progress import parse_migration
 
         migrations = (parse_migration(item, request) for item in cluster.migrations() or ())

@@ -76,7 +76,7 @@ class SimulatedStatefulSets(RevisionDrivenModel[StatefulSet]):
             current_revision = update_revision
         live_revisions = {current_revision, update_revision, *(pod.revision for pod in pods)}
         revisions = revisions_within_limit(
-            controller, revisions, present_revision, limit_includes_used=False,
+            controller, revisions, present_revision, limit_includes_revisions_in_use=False,
             is_in_use=lambda revision: revision["metadata"]["name"] in live_revisions)
         status = {"observedGeneration": controller.generation, "replicas": len(pods),
                   "readyReplicas": ready_count, "availableReplicas": ready_count,

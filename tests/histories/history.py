@@ -195,7 +195,7 @@ def add_state(error: Exception, world: World) -> None:
     omitted_count = len(lines) - MAX_STATE_LINES
     omission = [f"{omitted_count} more lines"] if omitted_count > 0 else []
     error.add_note("\n  ".join([STATE_HEADING, *(line[:MAX_STATE_LINE_LENGTH]
-                                                for line in lines[:MAX_STATE_LINES]), *omission]))
+                                                 for line in lines[:MAX_STATE_LINES]), *omission]))
 
 
 def describe_controller(kind: str, item: Json) -> str:

@@ -95,7 +95,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
     def _invented_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         """Return invented pods that fit the counts of the status."""
         present_revision, revisions = present_revision_and_history(controller,
-                                                                  self._stored(controller.uid))
+                                                                   self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not present_revision),
                    present_revision)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -109,7 +109,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
         present_revision, revisions = present_revision_and_history(controller,
-                                                                  self._stored(controller.uid))
+                                                                   self._stored(controller.uid))
         new_pod_label, nodes = pod_label_of(present_revision), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, new_pod_label, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}

@@ -154,7 +154,7 @@ SITES: dict[str, str] = {
     "run/driver.py::run": SAME + "see test_driver",
     "run/fleet.py::_next_commands": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
     "run/fleet.py::_joint_rollback": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
-    "run/fleet.py::_record": SAME + "see test_fleet",
+    "run/fleet.py::_run_and_record": SAME + "see test_fleet",
     "run/lease.py::renew": SAME + "see test_two_clients",
     "run/lease.py::acquire": "test_command_waits_for_another_task",
     "run/deadlines.py::refuse_repetition": SAME + "see test_other_clients",

@@ -357,6 +357,7 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
     if not primary.is_settled:
+        text = f"{primary.name} {primary.available}/{primary.replicas} available after the handover"
         # | closed | deleted | the successor still owns pods | hand over: reparent to the primary |
         step = None if is_open else reparent_step(
             observed.pods or (), takeover["uid"], takeover["next"], primary)
@@ -365,13 +366,10 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
         # | closed | deleted | the primary has all living pods | restore: open the primary |
         if not is_open and is_safe_to_open(primary, takeover["uid"], observed.pods):
             if _opening_exceeds_surge(request, observed, primary):
-                return wait_with_terminating(
-                    f"{primary.name} {primary.available}/{primary.replicas} available after the "
-                    "handover", observed)
+                return wait_with_terminating(text, observed)
             return Step(Action.RESTORE, primary.name, patch(primary, *operations),
                         before="closed template", after="template")
-        return Wait(f"{primary.name} {primary.available}/{primary.replicas} available after the "
-                    "handover")
+        return Wait(text)
     # | any | deleted | all pods are available | annotate: remove annotations, open the primary |
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
@@ -412,8 +410,7 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
             "replicas": desired_size, "from": old_images, "to": successor.images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # The template of a closed successor names CLOSED, so read the priority class from the
-            # takeover annotation of the successor.
+            # In the template of a closed successor, the priority class is CLOSED.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 

@@ -46,8 +46,6 @@ ROWS = (
     Row("an update from a pause to the next pause", {**PAUSE, "pause_at": 2},
         earlier_tasks=(PAUSE,)),
     Row("an update, then a rollback", UPDATE, next_task=ROLL_BACK),
-    Row("an update, then an update to the image before", UPDATE,
-        next_task={"image": "myimage:v1"}, kinds=CLIENT_DRIVEN),
     Row("an update with a surge of two", {**UPDATE, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
     Row("an update without a surge", {**UPDATE, "max_surge": 0, "max_unavailable": 1},

@@ -14,7 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows import provenance, suspension
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import suspension
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
@@ -67,8 +67,7 @@ TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
 DOCUMENTS: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
                            "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
-                           "from": IMAGES, "to": IMAGES, "request": "0123456789",
-                           "template": "0123456789",
+                           "from": IMAGES, "request": "0123456789", "template": "0123456789",
                            "priorityClassName": "system-critical"},
     object_meta.LAST_ROLLOUT: {"outcome": "updating", "from": IMAGES, "to": {"web": "evil:v1"},
                                "time": "2026-11-21T10:00:00Z",
@@ -153,9 +152,6 @@ _RECORDS_OF_ROLLBACK_TO_PREVIOUS = tuple(
     json.dumps({**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": outcome, "request": request})
     for outcome in ("updating", "rolling back", "updated", "rolled_back")
     for request in ("previous", "previous/0"))
-_RECORD_OF_OTHER_TEMPLATE = json.dumps({
-    **DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "updated",
-    "request": provenance.OTHER_TEMPLATE})
 KEYS: dict[str, tuple[str, ...]] = {
     object_meta.DEPLOYMENT_LABEL: HOSTILE_TEXTS,
     object_meta.DESIRED: HOSTILE_TEXTS,
@@ -165,7 +161,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE_TEXTS),
     object_meta.SUCCESSOR_HASH: HOSTILE_TEXTS,
     object_meta.TAKEOVER: (*forged_documents(DOCUMENTS[object_meta.TAKEOVER]), *HOSTILE_TEXTS),
-    object_meta.LAST_ROLLOUT: (*_RECORDS_OF_ROLLBACK_TO_PREVIOUS, _RECORD_OF_OTHER_TEMPLATE,
+    object_meta.LAST_ROLLOUT: (*_RECORDS_OF_ROLLBACK_TO_PREVIOUS,
                                *forged_documents(DOCUMENTS[object_meta.LAST_ROLLOUT]),
                                *forged_documents(STATEFUL_SET_RECORD),
                                *forged_documents(DAEMON_SET_RECORD), *HOSTILE_TEXTS),

@@ -32,17 +32,6 @@ def test_next_task_completes_after_a_kill_at_each_write(kind, row, part):
     assert kills or part
 
 
-@FOR_EACH_PART
-@pytest.mark.parametrize("kind, row", [parameters for parameters in KINDS_AND_ROWS
-                                       if parameters.values[0] in CLIENT_DRIVEN])
-def test_next_task_completes_after_another_client_applies_the_manifest(kind, row, part):
-    first_kill = (part + len(f"{kind}{row.title}") % 4) % PARTS
-
-    kills = play(kind, row, ("apply the first manifest",), SimulatedWorld, first_kill, PARTS)
-
-    assert kills or part
-
-
 def history_after_apply(kind, missing_writes):
     """Return a history in which another client applies the manifest before the last writes."""
     history = HistoryWithKill()
@@ -64,13 +53,3 @@ def test_pods_stay_if_another_client_applies_the_manifest_after_the_update(kind)
 
     assert (run.outcome, run.result["changed"]) == ("done", False)
     assert history.world.pods() == [("foo", "myimage:v2", True)] * 3
-
-
-@pytest.mark.parametrize("kind", CLIENT_DRIVEN)
-def test_update_replaces_the_pods_if_another_client_applies_the_manifest_before_its_end(kind):
-    history = history_after_apply(kind, missing_writes=1)
-
-    run = history._run({"image": "myimage:v1"}, None)
-
-    assert (run.outcome, run.result["changed"]) == ("done", True)
-    assert history.world.pods() == [("foo", "myimage:v1", True)] * 3

@@ -378,8 +378,6 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
         takeover["template"] == provenance.digest(primary.template, takeover["label"]))
     if has_successor_template:
         record["request"] = provenance.record_entry(takeover["request"], primary, takeover["label"])
-    elif takeover["to"] not in ({}, images):
-        record["request"] = provenance.OTHER_TEMPLATE
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
     # No observation follows, so the write must detect a concurrent change.
@@ -407,7 +405,7 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
                         old_images: Json) -> Takeover:
     """Return the value of the takeover annotation."""
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
-            "replicas": desired_size, "from": old_images, "to": successor.images,
+            "replicas": desired_size, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
             # In the template of a closed successor, the priority class is CLOSED.

@@ -23,10 +23,6 @@ from ..model.steps import Create, Patch
 from ..model.template import differences, same_template, without_label
 from .flow import Cluster, Memory
 
-#: The field `request` in the record of a handover after which the pods have another template than
-#: the controller: another client has changed the controller's images.
-OTHER_TEMPLATE = "other template"
-
 
 class Match(enum.Enum):
     """How a pod template matches the desired template of a request."""
@@ -83,11 +79,6 @@ def is_result_recorded(request: Request, controller: Controller) -> bool:
     """Return whether the record names the request and the current template."""
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry
-
-
-def has_pods_of_another_template(controller: Controller) -> bool:
-    """Return whether the record says that the pods have another template than the controller."""
-    return controller.last_rollout.get("request") == OTHER_TEMPLATE
 
 
 def record_entry(fingerprint: str, controller: Controller, label_key: str) -> str:

@@ -108,11 +108,10 @@ MAX_UID_LENGTH = 128
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
 #: The data to finish a handover. `next` and `uid` identify the successor; `label` is a label key;
-#: `from` and `to` are images by container (`to`: {} if unknown); `request` and `template` are
-#: hashes.
+#: `request` and `template` are hashes.
 Takeover = t.TypedDict("Takeover", {
-    "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str],
-    "to": dict[str, str], "request": str, "template": str, "priorityClassName": "str | None"})
+    "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
+    "template": str, "priorityClassName": "str | None"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,13 +240,12 @@ def has_takeover(annotations: Annotations) -> bool:
 
 def takeover(annotations: Annotations) -> Takeover | None:
     """Return the data to finish a handover."""
-    stored = {"priorityClassName": None, "to": {},
-              **(values.json_object(annotations.get(TAKEOVER)) or {})}
+    stored = {"priorityClassName": None, **(values.json_object(annotations.get(TAKEOVER)) or {})}
     text_fields = ("next", "uid", "label", "request", "template")
     priority_class = stored["priorityClassName"]
     is_valid = (all(isinstance(stored.get(field), str) for field in text_fields)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
-                and all(values.is_image_mapping(stored.get(field)) for field in ("from", "to"))
+                and values.is_image_mapping(stored.get("from"))
                 and fields.is_count(stored.get("replicas"))
                 and (priority_class is None
                      or (isinstance(priority_class, str) and is_name(priority_class))))

@@ -33,9 +33,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.provenance import (
-    OTHER_TEMPLATE,
-)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
@@ -57,7 +54,7 @@ LABEL_KEY = object_meta.DEPLOYMENT_LABEL
 PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
 PRIORITY_PATH = "/spec/template/spec/priorityClassName"
 TAKEOVER = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": LABEL_KEY, "replicas": 3,
-            "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"},
+            "from": {"web": "myimage:v1"},
             "request": UPDATE.fingerprint, "priorityClassName": None,
             "template": identity.digest(without_label(template("myimage:v2"), LABEL_KEY))}
 
@@ -676,38 +673,8 @@ def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
     assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.ends_task
     primary = apply(step, primary)["foo"]
     assert annotations(primary) == {
-        object_meta.LAST_ROLLOUT: record("updated", after="myimage:by-hand",
-                                         request=OTHER_TEMPLATE)}
+        object_meta.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
     assert decide(world.update, primary).action == "annotate"
-
-
-@FOR_EACH_KIND
-def test_pods_of_another_template_are_replaced_even_if_foo_has_the_desired_one(world):
-    primary = changed(world.renamed(replicas=3), image="myimage:v1")
-    primary = with_status(apply(decide(world.update, primary), primary)["foo"])
-    request = dataclasses.replace(world.update, images={"": "myimage:v1"})
-
-    annotate = decide(request, primary)
-    create = decide(request, apply(annotate, primary)["foo"])
-
-    assert (annotate.action, create.action) == ("annotate", "create")
-    assert create.write.manifest["spec"]["template"]["spec"] == primary["spec"]["template"]["spec"]
-
-
-@FOR_EACH_KIND
-def test_an_edit_of_a_handover_by_an_earlier_version_is_not_recorded(world):
-    """The takeover annotation of an earlier version does not have the images of the pods."""
-    primary = changed(world.renamed(replicas=3), image="myimage:v1")
-    takeover = {field: value for field, value in takeover_of(primary).items() if field != "to"}
-    primary = changed(primary, annotations={object_meta.TAKEOVER: json.dumps(takeover)})
-
-    primary = with_status(apply(decide(world.update, primary), primary)["foo"])
-
-    assert annotations(primary) == {object_meta.LAST_ROLLOUT: record("updated",
-                                                                     after="myimage:v1")}
-    request = dataclasses.replace(world.update, images={"": "myimage:v1"})
-    assert summary(decide(request, primary)) == (
-        "done", "foo already has the desired template")
 
 
 @pytest.mark.parametrize("request_, expected", [
@@ -823,7 +790,7 @@ UNREADABLE_TAKEOVERS = {
     "nothing": "", "half an object": "{", "a list": "[]", "null": "null",
     "some fields": '{"next": "foo-1"}',
     **{f"no {field}": json.dumps({key: value for key, value in TAKEOVER.items() if key != field})
-       for field in TAKEOVER if field not in ("priorityClassName", "to")},
+       for field in TAKEOVER if field != "priorityClassName"},
     **{f"a list as {field}": json.dumps({**TAKEOVER, field: ["x"]}) for field in TAKEOVER},
     "an object as the uid": json.dumps({**TAKEOVER, "uid": {"a": "b"}}),
     "a text as the size": json.dumps({**TAKEOVER, "replicas": "3"}),

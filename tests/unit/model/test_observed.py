@@ -154,17 +154,17 @@ TAKEOVER = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3,
 @pytest.mark.parametrize("changes",
                          [{}, {"replicas": 0}, {"replicas": 2**31 - 1}, {"from": {}},
                           {"priorityClassName": None},
-                          {"priorityClassName": "high"}, {"to": {"web": "myimage:v2"}}], ids=str)
+                          {"priorityClassName": "high"}], ids=str)
 def test_takeover_annotation_is_parsed(changes):
     primary = controller(annotations={object_meta.TAKEOVER: identity.canonical({**TAKEOVER,
                                                                                 **changes})})
 
-    assert primary.takeover == {"priorityClassName": None, "to": {}, **TAKEOVER, **changes}
+    assert primary.takeover == {"priorityClassName": None, **TAKEOVER, **changes}
 
 
 @pytest.mark.parametrize("changes", [
     *({field: None} for field in TAKEOVER), *({field: ["x"]} for field in TAKEOVER),
-    {"priorityClassName": ["x"]}, {"to": ["x"]}, {"to": {"web": 1}}, {"replicas": "3"},
+    {"priorityClassName": ["x"]}, {"replicas": "3"},
     {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31},
     {"replicas": 10**400},
 ], ids=lambda changes: str(changes)[:40])

@@ -132,10 +132,6 @@ def _decide_without_primary(request: Request, observed: ClientDrivenObserved,
 
 def _decide_without_successor(request: Request, observed: ClientDrivenObserved,
                               primary: Controller) -> Decision:
-    # | yes | - | the pods have another template | annotate the primary, create a successor |
-    # Another client has changed the template at the end of a handover. Any template may be desired.
-    if provenance.has_pods_of_another_template(primary):
-        return _begin(request, observed, primary)
     # | yes | - | the primary has the desired template | scale up, remove stale annotations; done |
     # The size and the annotations may be left over from an update whose successor was deleted.
     if evidence.match(request, observed).is_result:

@@ -36,7 +36,6 @@ IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: The image in the first manifest of foo.
 FIRST_IMAGE = "myimage:v1"
 #: The annotation of foo that names its successor during an update.
-PARTNER = "kubernetes.io/update-partner"
 #: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
 SHORT_DEADLINES = {"failure_grace": 1, "progress_deadline": 10}
@@ -381,9 +380,12 @@ class History(RuleBasedStateMachine):
             self.world.apply(self.kind, replicas)
             self.may_lack_ready_pods = True
             self.was_manifest_applied = self.kind not in SERVER_DRIVEN
+            # The task may have been killed before it could report the end of its update.
             annotations = item["metadata"].get("annotations") or {}
-            self.was_applied_after_update = (self.was_manifest_applied
-                                             and PARTNER not in annotations)
+            self.was_applied_after_update = (
+                self.was_manifest_applied and object_meta.PARTNER not in annotations
+                and {image for _owner, image, _is_ready in self.world.pods()}
+                == {(self.pending_task or {}).get("image")})
             self.was_changed_in_migration = self.was_changed_in_migration or self.is_migrating
 
     @precondition(lambda self: self.kind in USER_SPECS and not self.pending_task)
@@ -674,6 +676,8 @@ class History(RuleBasedStateMachine):
             elif run.result["changed"]:
                 self.pending_task = params
         self.was_template_edited = self.was_template_edited and bool(self.pending_task)
+        self.was_applied_after_update = self.was_applied_after_update and not (
+            run.outcome == "done" and run.result["changed"] and not self.pending_task)
         if self.pending_task is params and run.outcome != "done" and (
                 self.budget or params.keys() & {"max_surge", "max_unavailable"}):
             self.may_have_lowered_limit = True
@@ -694,8 +698,10 @@ class History(RuleBasedStateMachine):
                 run = self._run_with_required_actions({"state": "rolled_back",
                                                        **self._next_name_option()})
             # Both versions are broken, so a user changes the template. Or another client has
-            # edited the template, so the previous template may be lost or ambiguous.
-            if self.pending_task and (self.has_used_broken_image or self.was_template_edited):
+            # edited the template.
+            is_template_lost = self.was_template_edited and any(
+                text in run.message for text in ("no longer exists", "is ambiguous"))
+            if self.pending_task and (self.has_used_broken_image or is_template_lost):
                 self._execute_suggestions({"state": "rolled_back", **self._next_name_option()},
                                           run, 0)
         last_task = {"name": self.name, "image": "myimage:last"}
@@ -733,8 +739,9 @@ class History(RuleBasedStateMachine):
         # client may have forged these annotations, so a task ignores the successor.
         annotations = item["metadata"].get("annotations") or {}
         known_names = {self.name, params.get("next_name"), annotations.get(object_meta.PARTNER)}
-        return sum(owner not in known_names and not owner.startswith(f"{self.name}-")
-                   for owner, _image, _is_ready in pods)
+        unknown_names = {name for name in self.world.names(self.kind)
+                         if name not in known_names and not name.startswith(f"{self.name}-")}
+        return sum(owner in unknown_names for owner, _image, _is_ready in pods)
 
     def _assert_requested_state(self, image: str | None = None) -> None:
         """Assert that only the controller with its template and pods remains."""

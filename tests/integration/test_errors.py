@@ -215,7 +215,7 @@ def test_update_after_an_interrupted_kubectl_rolling_update_is_refused(namespace
 
     error = refusal_of_task(namespace, image="myimage:v2")
 
-    assert "kubectl rolling-update was interrupted: foo-next" in error.what
+    assert "kubectl rolling-update was interrupted, and foo-next" in error.what
     assert "scale rc foo --replicas=2" in error.next_command
 
 

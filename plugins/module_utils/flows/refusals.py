@@ -116,8 +116,8 @@ def nothing_to_roll_back(request: Request, newest_other_revision: Revision | Non
                 f"({image_names(images_of(newest_other_revision.template))})"
                 if newest_other_revision else "")
     return RolloutError(f"{message}{previous}", where=request.where,
-                        next_command=_finish_or_roll_back(request, newest_other_revision,
-                                                          finish_commands))
+                        next_command=_finish_or_rollback_commands(
+                            request, newest_other_revision, finish_commands))
 
 
 def template_lost(request: Request, is_paused: bool, newest_other_revision: Revision | None, *,
@@ -132,14 +132,14 @@ def template_lost(request: Request, is_paused: bool, newest_other_revision: Revi
                         where=request.where,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
-                        next_command=_finish_or_roll_back(request, newest_other_revision,
-                                                          [finish_command])
+                        next_command=_finish_or_rollback_commands(
+                            request, newest_other_revision, [finish_command])
                         if blocks_other_updates else list_alternatives(
                             finish_command, rollback_command(request, newest_other_revision)))
 
 
-def _finish_or_roll_back(request: Request, newest_other_revision: Revision | None,
-                         finish_commands: t.Sequence[str]) -> t.Sequence[str]:
+def _finish_or_rollback_commands(request: Request, newest_other_revision: Revision | None,
+                                 finish_commands: t.Sequence[str]) -> t.Sequence[str]:
     """Return alternatives: the commands that finish an update, and a rollback to the revision.
 
     Without a revision, the update must be finished before a task may set an earlier image.

@@ -141,6 +141,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             observed, desired_template=desired, size=caches.size, now=memory.now, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
+        # The pods are listed once the successor has its size, which depends on the budgets.
         observed = dataclasses.replace(
             observed, pods=_pods_to_reparent(request, observed, cluster, memory))
         observed = _with_dry_run_template(request, observed, cluster, caches)

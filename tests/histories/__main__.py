@@ -5,7 +5,8 @@
 
 A history is a sequence of moves on one controller, or on several controllers (a fleet). A move is a
 task, which may be killed, or an action of another client. A few histories are generated from
-each seed. A failed history is printed with its moves and results.
+each seed. A failed history is printed with its moves and results, and with the state of the
+cluster after the failure.
 
 With --acts N, each task of a table (acts.py) is killed before or after a write, at every Nth of
 these moments.

@@ -191,10 +191,10 @@ def add_state(error: Exception, world: World) -> None:
         lines = world.describe()
     except Exception as failure:
         lines = [f"the state cannot be read: {failure!r}"]
-    omitted_count = len(lines) - MAX_STATE_LINES
-    omission = [f"{omitted_count} more lines"] if omitted_count > 0 else []
-    error.add_note("\n  ".join([STATE_HEADING, *(line[:MAX_STATE_LINE_LENGTH]
-                                                 for line in lines[:MAX_STATE_LINES]), *omission]))
+    reported_lines = [line[:MAX_STATE_LINE_LENGTH] for line in lines[:MAX_STATE_LINES]]
+    if omitted_count := len(lines) - len(reported_lines):
+        reported_lines.append(f"{omitted_count} more lines")
+    error.add_note("\n  ".join([STATE_HEADING, *reported_lines]))
 
 
 def describe_controller(kind: str, item: Json) -> str:
@@ -603,6 +603,10 @@ class History(RuleBasedStateMachine):
         item = self.world.get(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
+    def _has_closed_template(self) -> bool:
+        item = self.world.get(self.kind, self.name) or {"spec": {"template": {"spec": {}}}}
+        return "priorityClassName" in item["spec"]["template"]["spec"]
+
     def _accepted_options(self, options: Json) -> Json:
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return options
@@ -670,6 +674,8 @@ class History(RuleBasedStateMachine):
         elif run.outcome == "killed":
             self.pending_task = params
         elif phase := run.result.get("rollout", {}).get("phase"):
+            assert phase != "complete" or not self._has_closed_template(), (
+                f"a controller with a closed template is complete: {run.message}")
             # The phase may be that of the ReplicationController, without its migration.
             if phase == "complete" and not self.is_migrating:
                 self.pending_task, self.starting_tasks = None, []

@@ -147,6 +147,17 @@ def test_refused_task_does_not_end_a_pending_migration():
     assert history.is_migrating and history.pending_task == migration
 
 
+def test_closed_controller_is_not_reported_as_complete():
+    history = SimulatedHistory()
+    history.start("ReplicationController", 3)
+    history.world.get("ReplicationController", "foo")["spec"]["template"]["spec"][
+        "priorityClassName"] = "closed"
+    refused = TaskRun("refused", {"changed": False, "rollout": {"phase": "complete"}})
+
+    with pytest.raises(AssertionError, match="a controller with a closed template is complete"):
+        history._record_result({"image": "myimage:v2"}, refused)
+
+
 def test_rollback_with_a_surge_keeps_all_pods_ready():
     history = SimulatedHistory()
     history.start("DaemonSet", 3, {"updateStrategy": SURGE})

@@ -193,9 +193,9 @@ notes:
   - A rule that names other backends besides the Service cannot be split. A rule that already
     mirrors requests to the Service cannot also have O(mirror).
   - Policies that name the Service do not apply to the two Services of the split. If a
-    BackendTLSPolicy applies to the Service, but not to both of the two Services, the task fails
-    before its first change. It warns of other policies, and of requests to the Service that are
-    not split. The task checks only the objects that it has the permission to read.
+    BackendTLSPolicy applies to the Service, but not to each of the two Services of the split, the
+    task fails before its first change. The task warns of other policies, and of requests to the
+    Service that are not split. The task checks only the objects that it has the permission to read.
   - The task needs the permissions of C(docs/reference/permissions/traffic.yaml). Without a route,
     it needs those of C(docs/reference/permissions/traffic-service.yaml) instead. To show warnings
     and the causes of failures, it also needs those of

@@ -54,7 +54,7 @@ class Ansible:
     def run(self, module: str, changed: bool, **arguments: Any) -> Cost:
         """Run the module, and return its times.
 
-        Raises SystemExit if the task fails, or if the result has another value of `changed`.
+        Raises SystemExit if the task fails, or if `changed` differs in the result.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         completed, cost = self._timed("ansible", *command)

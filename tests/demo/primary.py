@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Create foo, and observe it and its pods, independently of the collection."""
+"""Create foo, and observe foo and its pods, without the code of baton.kubernetes."""
 
 from __future__ import annotations
 

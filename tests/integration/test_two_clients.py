@@ -3,8 +3,9 @@
 
 """Test two parallel tasks for one controller: only one of them acquires the Lease.
 
-No test runs an update and a rollback in parallel without the Lease (`lock=False`): the API does not
-show when the controller manager has observed the pods that it has created.
+No test runs an update and a rollback in parallel without the Lease (`lock=False`). For
+milliseconds, the controller manager may not have observed its own new pods. Two tasks that scale in
+opposite directions may then exceed the limits, and the API does not show these milliseconds.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class ScaleOut(t.NamedTuple):
     #: Seconds from the end of the freeze (or, without an update, from the load) to the first
     #: scaling.
     first_scaling_seconds: float
-    #: The same, until the size is sufficient.
+    #: Seconds from the same moment until the size is sufficient.
     sufficient_size_seconds: float
 
 
@@ -47,7 +47,7 @@ TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
 """Keys in the stash of the test session.
 
-CANARIES has only the rollouts of the test with the most rollouts.
+CANARIES stores the rollouts of a single test: the test with the most rollouts.
 """
 
 
@@ -134,8 +134,8 @@ def settings_of_canaries(canaries: list[Canary]) -> list[str]:
     return [
         f"- The canary is 1 of {PODS} pods ({SHARE:.0%}). {RATES['new']} requests/s, all on new "
         "connections.",
-        "- Shares and seconds cover the time from the first to the last answer of the canary; for "
-        "the good version, until the end of its analysis.",
+        "- Shares and seconds cover the time from the first to the last answer of the canary. For "
+        "the good version, which is not rolled back, the time ends with the analysis.",
         f"- Requests that a canary answered with status 500: {len(failed):,}. "
         f"Requests without an answer: {lost:,}.",
     ]
@@ -172,10 +172,10 @@ def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
 
 def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
     return [
-        "- After a freeze, the seconds count from its end; without an update, from the start of "
-        "the load.",
+        "- After a freeze, the seconds count from the end of the freeze; without an update, from "
+        "the start of the load.",
         f"- metrics-server measures every {autoscaled.RESOLUTION} s; the autoscaler synchronizes "
-        "every second, and not every 15 s, the default of Kubernetes: add up to 15 s.",
+        "every second. With the default interval of Kubernetes, 15 s, add up to 15 s.",
         f"- {autoscaled.MINIMUM} pods; a CPU request of {autoscaled.CPU_REQUEST}m and a target of "
         f"{autoscaled.UTILIZATION}%. {autoscaled.RATE} requests/s, each of which uses "
         f"{autoscaled.CPU_MILLISECONDS} ms of processor time. A new pod listens after {START:g} s.",

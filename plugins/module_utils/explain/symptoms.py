@@ -46,6 +46,7 @@ def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list
 
 
 def condition_symptom(condition: Json) -> Symptom:
+    """Return the symptom in a condition, or in the status of a pod."""
     return Symptom(_text(condition, "reason"), _text(condition, "message"))
 
 
@@ -79,7 +80,7 @@ def has_status(conditions: dict[str, Json], condition_type: str, value: str) -> 
 def termination_symptom(waiting_reason: str, termination: Json, restart_count: int) -> Symptom:
     """Return the symptom of a terminated container.
 
-    waiting_reason: the reason why its restart waits, or "".
+    waiting_reason: such as "CrashLoopBackOff"; "" if the container is not waiting.
     """
     reason, exit_code = _text(termination, "reason"), _number(termination, "exitCode")
     signal = (f" ({SIGNALS.get(exit_code - 128, f'signal {exit_code - 128}')})"
@@ -97,7 +98,7 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last failure of each probe. Its `occurrences` counts all failures of the probe."""
+    """Return the last failure of each probe, with `occurrences` as the count of all failures."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)

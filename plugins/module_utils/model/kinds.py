@@ -85,7 +85,7 @@ class Kind(StrEnum):
 
     @property
     def has_exclusive_surge(self) -> bool:
-        """Return whether maxSurge and maxUnavailable exclude each other."""
+        """Return whether only one of maxSurge and maxUnavailable may be above 0."""
         return self is Kind.DAEMON_SET
 
     @property

@@ -167,7 +167,7 @@ class Controller:
     def is_named_for(self, primary: str) -> bool:
         """Return whether the controller has the name of a successor of the primary.
 
-        A user with annotate permission can change neither name nor selector.
+        The name and the selector are evidence: a user with annotate permission can change neither.
         """
         return any(self.name == identity.successor_name(primary, value)
                    for value in self.possible_label_values)
@@ -175,7 +175,8 @@ class Controller:
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
         """Return the name of the primary if this controller is certainly a successor.
 
-        Either the name or the primary must confirm the annotations.
+        The annotations count only if the controller's name or the primary's annotations confirm
+        the claim.
         """
         name = self.partner if self.claims_to_be_successor and not self.owner else None
         if name is None or self.is_named_for(name):
@@ -269,7 +270,7 @@ class Terminating:
     """The terminating pods for which pod_replacement_policy=TerminationComplete waits."""
 
     count: int = 0
-    #: The condition of the wait, such as "1 terminating pod is gone: web-0"; "" without a wait.
+    #: The awaited condition, such as "1 terminating pod is gone: web-0"; "" without a wait.
     condition: str = ""
     #: The end of the last grace period, in RFC 3339.
     grace_period_end: str = ""
@@ -322,7 +323,7 @@ class Observed:
     is_confirmed: bool = False
     #: The newest revision is first.
     history: tuple[Revision, ...] = ()
-    #: The value for the annotation SOAK if a soak has passed in this task.
+    #: The value to write to the annotation SOAK after a soak has passed in this task, or None.
     passed_soak: str | None = None
 
     @property

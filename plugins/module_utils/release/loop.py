@@ -52,7 +52,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
 
 
 def check_approval(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return {"is_answered": whether the wait is over, "looks": how often to look for an answer}.
+    """Return {"is_answered": whether the wait is over, "looks": the maximum number of polls}.
 
     rollouts: the current rollouts, or None if unknown.
     """
@@ -60,7 +60,7 @@ def check_approval(request: Request, state: Json, rollouts: list[Json] | None, n
     deadline = Turn(**mapping(state, "turn")).deadline
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
-    # Add five: the deadline has to end the wait before the number of looks does.
+    # Allow five extra polls, so that the deadline ends the wait before the polls run out.
     look_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
     return {"is_answered": approval.outcome != "waiting", "looks": look_count}
 
@@ -89,7 +89,10 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
 
 
 def _split_off_look(event: Event, request: Request) -> list[Event]:
-    """Return the event; also a look event if an update task has paused and listed the pods."""
+    """Return the event of an update task without the pod list, and an event with the list.
+
+    Omit the event with the list unless the update is paused. Return other events unchanged.
+    """
     if event.turn.do != "update" or "rollouts" not in event.result:
         return [event]
     result = {key: value for key, value in event.result.items() if key != "rollouts"}
@@ -110,7 +113,10 @@ def _approval_failure(request: Request, outcome: str, deadline: float) -> Json:
 
 
 def _facts(release: Release, turn: Turn, release_began: str, caller: Json) -> Json:
-    """Return the facts for the user's task files: "stage" becomes the variable image_bump_stage."""
+    """Return the variables for the user's task files, without the prefix of the role.
+
+    For example, "stage" becomes image_bump_stage.
+    """
     request, history = release.request, release.history
     last_event = history.last("update", "rollback", "approval")
     summary = Summary.of(last_event.result if last_event else {})

@@ -26,9 +26,10 @@ TASKS = [
 
 
 class ClusterWithRollouts(Cluster):
-    """Cluster with Rollouts, by default one whose workloadRef names foo.
+    """Cluster with Rollouts; by default, with one Rollout whose workloadRef names foo.
 
-    verbs: what the user may do with Rollouts. reference: changed fields of this workloadRef.
+    verbs: what the user may do with Rollouts.
+    reference: replaces fields of the workloadRef of the default Rollout.
     """
 
     def __init__(self, kind, *rollouts, verbs=("list",), reference=None):

@@ -23,7 +23,7 @@ DIGEST_A, DIGEST_B = "a" * 64, "b" * 64
 class DriftingCluster(Cluster):
     """Cluster where the tag of the new image moves during the update.
 
-    The nth new pod runs the nth of `digests`, later pods run the last one.
+    The pod new-N runs the image with digests[N]; later pods run the image with the last digest.
     """
 
     def __init__(self, replicas, *digests):
@@ -86,7 +86,7 @@ def test_changed_pods_are_listed_again_at_the_end():
 
 
 class Response(concurrent.futures.Future):
-    """A response that arrives when the update waits for it."""
+    """A future that does the work only when the update asks for the result."""
 
     def __init__(self, work):
         super().__init__()

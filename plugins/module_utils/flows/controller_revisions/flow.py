@@ -47,7 +47,7 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
                        revisions: t.Iterable[Json] = ()) -> RevisionDrivenT:
         """Return the observation of a controller.
 
-        revisions: the ControllerRevisions that it owns.
+        revisions: the ControllerRevisions of the controller.
         """
         raise NotImplementedError
 
@@ -178,7 +178,8 @@ def _progress_number(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionDrivenObserved, direction: str) -> str:
     """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    If their ControllerRevision is deleted, return its name: a StatefulSet uses the name as label.
+    If the ControllerRevision is deleted, return the recorded name: a StatefulSet uses the name of
+    the ControllerRevision as the label.
     """
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")

@@ -50,7 +50,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         sets_with_pods = [replica_set for replica_set in observed.replica_sets
                           if replica_set.current > 0]
         holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not current_set)
-        # During a rollback, the pods of the other ReplicaSets are the new pods.
+        # A rollback restores the old template, so the other ReplicaSets then own the new pods.
         has_current_set_new_pods = direction != "back"
         return RolloutStatus(
             primary, old=old, new=new, growing=growing,
@@ -85,7 +85,8 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    During a rollback, the pods with the current template are the old pods.
+    A rollback restores the template from before the update, so the pods with the current template
+    are then the old pods.
     """
     record, current_set = observed.rollout, observed.successor
     other_replica_sets = observed.other_replica_sets

@@ -24,7 +24,7 @@ class ServerDrivenObserved(Observed):
     """The observation of an object whose pods the controller manager replaces."""
 
     primary: ServerDriven | None
-    #: The record of an unfinished update, without claims that are certainly wrong.
+    #: The record of an unfinished update, without implausible claims.
     record: Rollout | None = None
 
     # Defined by each kind
@@ -66,7 +66,7 @@ class ServerDrivenObserved(Observed):
     def former_revision_numbers(self) -> t.Collection[int]:
         """The earlier revision numbers of the current template.
 
-        A rollback to the template has given it a new number.
+        Each rollback to a template gives the template a new revision number.
         """
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record, if the status or the settings confirm it."""
+        """The record of the update in progress; None if status and settings do not confirm it."""
         return self.record if self.is_record_confirmed else None
 
     @property

@@ -75,7 +75,7 @@ class Rules(t.Generic[ObservedT]):
         raise NotImplementedError
 
     def next_decision(self, record: Rollout) -> Decision | None:
-        """Return the next decision of the update, or None if only the end has to be recorded."""
+        """Return the next decision of the update, or None if the next step records the end."""
         raise NotImplementedError
 
     def wait_for_progress(self) -> Wait:

@@ -44,12 +44,12 @@ def install_crd(namespace: Namespace) -> None:
             "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}}
     with contextlib.suppress(ApiException):  # already exists
         namespace.call("POST", CRD_PATH.rpartition("/")[0], body)
-    eventually(lambda: http_status(namespace, config_path(namespace)) == 200,
+    eventually(lambda: http_status(namespace, api_path(namespace)) == 200,
                "the API of DeploymentConfigs")
     # The garbage collector discovers new kinds every 30 s. Until then, it ignores the dependents of
     # a deleted DeploymentConfig.
-    path = config_path(namespace, "probe")
-    namespace.call("POST", config_path(namespace), {
+    path = api_path(namespace, "probe")
+    namespace.call("POST", api_path(namespace), {
         "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
         "spec": {}})
     namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
@@ -60,7 +60,7 @@ def install_crd(namespace: Namespace) -> None:
 def uninstall_crd(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):
         namespace.call("DELETE", CRD_PATH)
-    eventually(lambda: http_status(namespace, config_path(namespace)) == 404,
+    eventually(lambda: http_status(namespace, api_path(namespace)) == 404,
                "the removal of the API of DeploymentConfigs")
 
 
@@ -72,7 +72,7 @@ def http_status(namespace: Namespace, path: str) -> int:
     return 200
 
 
-def config_path(namespace: Namespace, name: str = "") -> str:
+def api_path(namespace: Namespace, name: str = "") -> str:
     return (f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs"
             + (f"/{name}" if name else ""))
 
@@ -109,25 +109,25 @@ class OpenShift:
         full_spec = {"triggers": [{"type": "ConfigChange"}], "strategy": {"type": "Rolling"},
                      "test": False,
                      "revisionHistoryLimit": 10, **body["spec"], **spec}
-        return self.namespace.call("POST", config_path(self.namespace), {
+        return self.namespace.call("POST", api_path(self.namespace), {
             "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig",
             "metadata": {"name": name, "labels": {"app": name}, **(metadata or {})},
             "spec": full_spec})
 
     def config(self, name: str = "foo") -> Json | None:
         try:
-            return self.namespace.call("GET", config_path(self.namespace, name))
+            return self.namespace.call("GET", api_path(self.namespace, name))
         except ApiException as error:
             if error.status == 404:
                 return None
             raise
 
     def patch(self, body: Json, name: str = "foo", subresource: str = "") -> Json:
-        return self.namespace.call("PATCH", config_path(self.namespace, name) + subresource, body,
+        return self.namespace.call("PATCH", api_path(self.namespace, name) + subresource, body,
                                    "application/merge-patch+json")
 
     def remove(self, name: str = "foo", policy: str = "Background") -> None:
-        self.namespace.call("DELETE", config_path(self.namespace, name),
+        self.namespace.call("DELETE", api_path(self.namespace, name),
                             {"propagationPolicy": policy})
 
     def change_image(self, image: str, name: str = "foo") -> None:
@@ -150,7 +150,7 @@ class OpenShift:
     def _work(self) -> None:
         while not self._stop.wait(0.05):
             try:
-                for config in self.namespace.call("GET", config_path(self.namespace))["items"]:
+                for config in self.namespace.call("GET", api_path(self.namespace))["items"]:
                     self._handle(config)
             except ApiException as error:
                 # 404, 409, 422: another client has changed an object, so retry
@@ -170,18 +170,18 @@ class OpenShift:
             return
         latest_version = config.get("status", {}).get("latestVersion", 0)
         newest = owned_controllers[0] if owned_controllers else None
-        has_latest = newest is not None and _number(newest) == latest_version
+        has_latest_rc = newest is not None and _number(newest) == latest_version
         if ((newest and _number(newest) > latest_version)
-                or self._is_triggered(config, newest if has_latest else None, latest_version)):
+                or self._is_triggered(config, newest if has_latest_rc else None, latest_version)):
             self._update_status(config, owned_controllers, latestVersion=latest_version + 1)
-        elif has_latest and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
+        elif has_latest_rc and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
             active = next((rc for rc in owned_controllers if _phase(rc) == "Complete"), None)
             for rc in owned_controllers:
                 size = (config["spec"]["replicas"] if rc is active
                         and not config["spec"].get("test") else 0)
                 self._scale(rc, size)
             self._update_status(config, owned_controllers)
-        elif not has_latest and latest_version:
+        elif not has_latest_rc and latest_version:
             self._create_rollout(config, latest_version)
 
     def _claim(self, config: Json) -> list[Json]:
@@ -277,7 +277,7 @@ class OpenShift:
                   "observedGeneration": config["metadata"]["generation"], **changes}
         if status != config.get("status"):
             self.namespace.call("PUT",
-                                config_path(self.namespace, config["metadata"]["name"]) + "/status",
+                                api_path(self.namespace, config["metadata"]["name"]) + "/status",
                                 {**config, "status": status})
 
 

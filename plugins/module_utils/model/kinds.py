@@ -123,10 +123,10 @@ class Kind(StrEnum):
 
     @property
     def may_be_migrated(self) -> bool:
-        return self is Kind.REPLICATION_CONTROLLER or self.may_only_be_migrated
+        return self is Kind.REPLICATION_CONTROLLER or self.is_migration_only
 
     @property
-    def may_only_be_migrated(self) -> bool:
+    def is_migration_only(self) -> bool:
         """Return whether a task can migrate, but not update, this kind."""
         return self is Kind.DEPLOYMENT_CONFIG
 
@@ -202,7 +202,7 @@ class Module(StrEnum):
     def kinds(self) -> tuple[Kind, ...]:
         return tuple(kind for kind in KINDS
                      if (kind.may_be_migrated if self is Module.MIGRATION
-                         else not kind.may_only_be_migrated))
+                         else not kind.is_migration_only))
 
     def changeable_kinds(self, kind: Kind) -> tuple[Kind, ...]:
         """Return the kinds that a task may change, the user's kind first."""

@@ -201,7 +201,7 @@ def _default_limits(kind: Kind, options: Json) -> dict[str, Size]:
 
 def _refuse_contradictions(module: Module, state: State, kind: Kind, options: Json) -> None:
     if module is Module.MIGRATION:
-        if kind.may_only_be_migrated and options.get("release_owner"):
+        if kind.is_migration_only and options.get("release_owner"):
             raise RolloutError(f"release_owner cannot be used with kind={kind}, because the {kind} "
                                f"itself is migrated: leave out release_owner")
         return
@@ -322,7 +322,7 @@ def parse_kind(option: str, value: str, module: Module | None = Module.ROLLING_U
     module: None allows any kind.
     """
     kind, allowed_kinds = kind_named(str(value)), KINDS if module is None else module.kinds
-    if kind and kind.may_only_be_migrated and kind not in allowed_kinds:
+    if kind and kind.is_migration_only and kind not in allowed_kinds:
         raise RolloutError(f"a {kind} cannot be updated here: migrate it with the module "
                            f"{Module.MIGRATION}, and then update the Deployment; or use oc rollout "
                            "and oc rollback")

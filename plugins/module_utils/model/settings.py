@@ -72,13 +72,13 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
     if value.get("type") == "OnDelete":
         return isinstance(value.get("rollingUpdate", {}), dict)
     return (value.get("type") == "RollingUpdate"
-            and _are_daemon_set_numbers(value.get("rollingUpdate")))
+            and _is_daemon_set_rolling_update(value.get("rollingUpdate")))
 
 
 def daemon_set_numbers(strategy: t.Any) -> Json:
     """Return maxSurge and maxUnavailable of a DaemonSet; the defaults if a value is invalid."""
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
-    return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
+    return numbers if _is_daemon_set_rolling_update(numbers) else DAEMON_SET_DEFAULTS
 
 
 def has_surge(numbers: Json) -> bool:
@@ -86,7 +86,7 @@ def has_surge(numbers: Json) -> bool:
     return not _is_zero(numbers["maxSurge"])
 
 
-def _are_daemon_set_numbers(numbers: t.Any) -> bool:
+def _is_daemon_set_rolling_update(numbers: t.Any) -> bool:
     # The API server requires that exactly one of the numbers is 0.
     return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()
             and all(map(_is_int_or_percent, numbers.values()))

@@ -40,7 +40,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
     if state:
         event = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now,
                        registered_result, failure)
-        history = History([*history.events, *_split_off_look(event, request)])
+        history = History([*history.events, *_split_pod_list(event, request)])
     release = Release(request, history, now)
     turn = next_turn(release)
     release_began = text(state, "began") or now
@@ -61,8 +61,8 @@ def check_approval(request: Request, state: Json, rollouts: list[Json] | None, n
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
     # Allow five extra polls, so that the deadline ends the wait before the polls run out.
-    look_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
-    return {"is_answered": approval.outcome != "waiting", "looks": look_count}
+    poll_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
+    return {"is_answered": approval.outcome != "waiting", "looks": poll_count}
 
 
 def _event(request: Request, history: History, turn: Turn, began: str, now: str,
@@ -88,7 +88,7 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
     return Event(turn, began, now, result, failure)
 
 
-def _split_off_look(event: Event, request: Request) -> list[Event]:
+def _split_pod_list(event: Event, request: Request) -> list[Event]:
     """Return the event of an update task without the pod list, and an event with the list.
 
     Omit the event with the list unless the update is paused. Return other events unchanged.
@@ -96,10 +96,10 @@ def _split_off_look(event: Event, request: Request) -> list[Event]:
     if event.turn.do != "update" or "rollouts" not in event.result:
         return [event]
     result = {key: value for key, value in event.result.items() if key != "rollouts"}
-    look = Event(list_pods(request, event.turn.stage), event.ended, event.ended,
-                 {"rollouts": objects(event.result, "rollouts")})
+    list_event = Event(list_pods(request, event.turn.stage), event.ended, event.ended,
+                       {"rollouts": objects(event.result, "rollouts")})
     return [dataclasses.replace(event, result=result),
-            *([look] if Summary.of(result).is_paused else [])]
+            *([list_event] if Summary.of(result).is_paused else [])]
 
 
 def _approval_failure(request: Request, outcome: str, deadline: float) -> Json:

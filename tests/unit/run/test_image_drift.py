@@ -28,13 +28,13 @@ class DriftingCluster(Cluster):
 
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
-        self.digests, self.refuses_lists = digests, False
+        self.digests, self.lacks_list_permission = digests, False
         #: The number of available new pods each time that the pods were listed.
         self.listed_sizes = []
 
     def all_pods(self, controller, excluded_revision=""):
         self.listed_sizes.append(controller.available)
-        if self.refuses_lists:
+        if self.lacks_list_permission:
             return None
         owner = [{"uid": controller.uid, "controller": True}]
         return [{"metadata": {"name": f"new-{number}", "uid": str(number),
@@ -111,7 +111,7 @@ class SlowDriftingCluster(DriftingCluster):
         return Response(response)
 
 
-def test_only_the_last_list_delays_the_update_on_a_slow_connection():
+def test_update_waits_for_slow_lists_only_at_the_end():
     cluster = SlowDriftingCluster(10, DIGEST_A)
 
     cluster.run(request())
@@ -119,7 +119,7 @@ def test_only_the_last_list_delays_the_update_on_a_slow_connection():
     assert (cluster.listed_sizes, cluster.sizes_at_waits) == ([2, 5, 10], [10, 10, 10])
 
 
-def test_image_drift_fail_stops_the_update_at_the_end_on_a_slow_connection():
+def test_update_with_image_drift_fail_stops_at_the_end_on_a_slow_connection():
     cluster = SlowDriftingCluster(10, DIGEST_A, DIGEST_B)
 
     error = cluster.error(request(image_drift="fail"))
@@ -139,7 +139,7 @@ def test_a_warning_is_given_once():
     assert result["rollout"]["phase"] == "complete"
 
 
-def test_image_drift_fail_stops_the_update_at_the_second_pod():
+def test_update_with_image_drift_fail_stops_at_the_second_pod():
     cluster = DriftingCluster(10, DIGEST_A, DIGEST_B)
 
     error = cluster.error(request(image_drift="fail"))
@@ -150,7 +150,7 @@ def test_image_drift_fail_stops_the_update_at_the_second_pod():
     assert error.causes[0]["kind"] == "image-drift"
 
 
-def test_image_drift_fail_rolls_back_with_on_failure_rollback():
+def test_update_with_image_drift_fail_rolls_back_with_on_failure_rollback():
     cluster = DriftingCluster(4, DIGEST_A, DIGEST_A, DIGEST_A, DIGEST_B)
 
     error = cluster.error(request(image_drift="fail", on_failure="rollback"))
@@ -160,7 +160,7 @@ def test_image_drift_fail_rolls_back_with_on_failure_rollback():
             for item in cluster.items()} == {"myimage:v1"}
 
 
-def test_a_pod_of_the_canary_counts_in_the_next_run():
+def test_next_run_compares_new_pods_with_the_canary_pod():
     cluster = DriftingCluster(4, DIGEST_A, DIGEST_B)
     cluster.run(request(image_drift="fail", pause_at="1"))
 
@@ -187,11 +187,11 @@ def test_a_deleted_pod_still_counts_in_the_same_run():
 
 def test_missing_permission_is_an_error_only_with_image_drift_fail():
     cluster = DriftingCluster(2, DIGEST_A)
-    cluster.refuses_lists = True
+    cluster.lacks_list_permission = True
     assert cluster.run(request())["warnings"] == []
 
     cluster = DriftingCluster(2, DIGEST_A)
-    cluster.refuses_lists = True
+    cluster.lacks_list_permission = True
     with pytest.raises(RolloutError) as error:
         cluster.run(request(image_drift="fail"))
     assert (error.value.what

@@ -51,7 +51,7 @@ def info(monkeypatch):
 
 
 def parse_command(command):
-    *words, module_name, _a, arguments = shlex.split(command)
+    *words, module_name, _flag, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m"]
     given_options = dict(pair.split("=", 1) for pair in shlex.split(arguments))
     module = Module(module_name.removeprefix("baton.kubernetes."))

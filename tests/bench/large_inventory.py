@@ -46,15 +46,15 @@ def _controller_rows(bench: Bench, crowded: Playground, uncrowded: Playground, n
                                   image="myimage:v1"),
         is_warm=True)
     what = f"{SELECTED_COUNT} ReplicationControllers of 2 pods among {COUNT} in the namespace"
-    all_converged = f"{len(idle_names)} converged ReplicationControllers in one task"
+    converged_label = f"{len(idle_names)} converged ReplicationControllers in one task"
     peer = "in a namespace without others"
     return [
         Row(what, [run.seconds for run in crowded_runs], peer, [run.seconds for run in alone_runs]),
         Row(f"{what}: peak memory", [run.memory for run in crowded_runs], peer,
             [run.memory for run in alone_runs], unit="MiB"),
-        Row(all_converged, [run.seconds for run in converged_runs]),
-        Row(f"{all_converged}: peak memory", [run.memory for run in converged_runs], unit="MiB"),
-        Row(f"{all_converged}: requests", [run.requests for run in converged_runs], unit=""),
+        Row(converged_label, [run.seconds for run in converged_runs]),
+        Row(f"{converged_label}: peak memory", [run.memory for run in converged_runs], unit="MiB"),
+        Row(f"{converged_label}: requests", [run.requests for run in converged_runs], unit=""),
     ]
 
 

@@ -20,7 +20,7 @@ class Progress:
     def __init__(self, piece_count: int) -> None:
         self._piece_count, self._completed, self._began = piece_count, 0, time.monotonic()
 
-    def count_lines(self, lines: Iterable[str]) -> Iterator[str]:
+    def track_lines(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:
             self._completed += 1
             yield line
@@ -60,7 +60,7 @@ def run(
         start_new_session=True,
     ) as process:
         assert process.stdout
-        lines = progress.count_lines(process.stdout) if progress else process.stdout
+        lines = progress.track_lines(process.stdout) if progress else process.stdout
         reader = threading.Thread(target=output.extend, args=(lines,), daemon=True)
         reader.start()
         try:

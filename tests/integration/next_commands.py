@@ -56,7 +56,7 @@ SITES: dict[str, str] = {
     "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "
                                     "the others change objects that the template needs; "
                                     "test_outdated_replica_set_is_corrected executes the command "
-                                    "of OUTDATED_SET",
+                                    "of OUTDATED_REPLICA_SET",
     "explain/preflight_warnings.py::": WARNS,
     "explain/preflight_warnings.py::kubectl": PART,
     "explain/preflight_warnings.py::_autoscaler_warnings": WARNS,

@@ -27,14 +27,14 @@ REPLICAS = 4
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
-RENAMED = "rename foo: "
+FOO_CLOSED = "rename foo: "
 #: The template of the successor is closed.
-CLOSED = "no more pods are created for it"
+SUCCESSOR_CLOSED = "no more pods are created for it"
 SUCCESSOR_DELETED = "it has no pods"
 #: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"
 #: The update can no longer be rolled back.
-LATE_MOMENTS = (RENAMED, CLOSED, HANDING_OVER, SUCCESSOR_DELETED)
+LATE_MOMENTS = (FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER, SUCCESSOR_DELETED)
 
 
 class Action:
@@ -210,36 +210,36 @@ ACTIONS = {
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "scale up the successor": (
         scale_controller(7, None),
-        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "scale the successor to 0": (
         scale_controller(0, None),
-        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "delete the successor": (
         delete_controller(None),
-        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "delete the successor with --cascade=orphan": (
         delete_controller(None, "Orphan"),
-        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "delete foo": (
         delete_controller("foo"),
-        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "delete foo with --cascade=orphan": (
         delete_controller("foo", "Orphan"),
-        {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0},
+        {MIDDLE: 2, FOO_CLOSED: 0, SUCCESSOR_CLOSED: 0, HANDING_OVER: 0},
     ),
     "edit the template of foo": (edit_template, dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "remove the annotations of foo": (
         remove_annotations("foo"),
-        dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "remove the annotations of the successor": (
         remove_annotations(None),
-        dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
+        dict.fromkeys((MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER), 0),
     ),
     "delete a pod": (delete_pods(1), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "delete all pods": (delete_pods(99), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
@@ -356,7 +356,7 @@ def test_task_completes_or_names_the_successor_if_all_annotations_are_removed(na
 def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
     namespace.make_rc(REPLICAS)
 
-    result = update_during(namespace, RENAMED, lambda: remove_annotations("foo")(namespace))
+    result = update_during(namespace, FOO_CLOSED, lambda: remove_annotations("foo")(namespace))
 
     assert_complete(namespace, result)
 
@@ -399,7 +399,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
+@pytest.mark.parametrize("moment", [MIDDLE, SUCCESSOR_CLOSED, HANDING_OVER])
 def test_task_ignores_another_owners_pod_with_labels_of_the_successor(namespace, moment):
     namespace.make_rc(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})

@@ -25,9 +25,9 @@ REPLICAS = 4
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
-RENAMED = "rename foo: "
+FOO_CLOSED = "rename foo: "
 #: The template of the successor is closed.
-CLOSED = "no more pods are created for it"
+SUCCESSOR_CLOSED = "no more pods are created for it"
 #: Foo owns all pods.
 HANDED_OVER = "hand over foo-"
 #: The successor is deleted.
@@ -84,9 +84,10 @@ class Outage:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("component, moment", [
-    *(("kube-apiserver", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, DELETED)),
+    *(("kube-apiserver", moment)
+      for moment in (MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER, DELETED)),
     *(("kube-controller-manager", moment)
-      for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
+      for moment in (MIDDLE, FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
     *(("etcd", moment) for moment in (MIDDLE, HANDING_OVER)),
 ])
 def test_update_completes_after_a_short_outage(
@@ -114,7 +115,7 @@ def test_update_completes_after_a_short_outage(
     ("kube-apiserver", MIDDLE, "cannot be reached"),
     ("kube-apiserver", HANDING_OVER, "cannot be reached"),
     ("etcd", MIDDLE, "cannot be reached"),
-    ("kube-controller-manager", CLOSED, "no progress for 4 s"),
+    ("kube-controller-manager", SUCCESSOR_CLOSED, "no progress for 4 s"),
 ])
 def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
         cluster, namespace, expected_state, monkeypatch, component, moment, error_text):

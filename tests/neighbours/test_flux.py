@@ -71,7 +71,7 @@ def test_reconciliation_resets_paused_updates(kustomization, controllers):
 
     kustomization.reconcile()
 
-    controllers.check_reset_and_update_again()
+    controllers.assert_reset_then_update_again()
 
 
 @pytest.mark.parametrize("kind, write_number, matches_write", [

@@ -112,7 +112,7 @@ def test_forced_or_client_side_upgrade_resets_paused_updates(
     assert release.run("upgrade", *upgrade_options, note="b") == ""
 
     assert release.notes() == "bbb" and release.history()[-1][1] == "deployed"
-    release.check_reset_and_update_again()
+    release.assert_reset_then_update_again()
 
 
 def test_upgrade_after_an_update_needs_the_new_image(release):

@@ -90,7 +90,7 @@ class Controllers:
         assert self.controller(RC)["spec"]["replicas"] == 2
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
 
-    def check_reset_and_update_again(self) -> None:
+    def assert_reset_then_update_again(self) -> None:
         """Assert that another tool has reset the paused updates, and run the updates again.
 
         The update of the Deployment is refused until a task has rolled it back.

@@ -106,8 +106,8 @@ def test_the_remaining_build_time_is_estimated(monkeypatch):
     progress = subtask.Progress(4)
     assert str(progress) == "", "there must be no estimate before the first package is built"
 
-    assert list(progress.count_lines(["a"])) == ["a"]
+    assert list(progress.track_lines(["a"])) == ["a"]
     assert str(progress) == ", 1 of 4, about 90 s left"
-    list(progress.count_lines("bcdefg"))
+    list(progress.track_lines("bcdefg"))
     assert str(progress) == ", 4 of 4, about 8 s left", (
         "with more packages than announced, the estimate must be one progress interval")

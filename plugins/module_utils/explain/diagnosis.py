@@ -27,7 +27,7 @@ from .failure_reasons import (
     NORMAL_START,
     NOT_STARTED,
     OTHER,
-    OUTDATED_SET,
+    OUTDATED_REPLICA_SET,
     PULL_REASONS,
     REJECTED,
     REPLICA_FAILURE,
@@ -49,7 +49,7 @@ from .symptoms import (
     has_started,
     has_status,
     loss_symptoms,
-    outdated_set_symptom,
+    outdated_replica_set_symptom,
     probe_failures,
     probe_threshold,
     restart_text,
@@ -132,15 +132,16 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     return merge(all_causes)
 
 
-def outdated_set_causes(request: Request, status: RolloutStatus) -> list[Cause]:
+def outdated_replica_set_causes(request: Request, status: RolloutStatus) -> list[Cause]:
     """Return the cause if an old ReplicaSet keeps the Deployment controller from replacing pods."""
-    replica_set, deployment = status.outdated_set, status.survivor
+    replica_set, deployment = status.outdated_replica_set, status.survivor
     if replica_set is None or deployment is None or not deployment.is_observed:
         return []
     values = {"replica_set": replica_set.name, "size": str(deployment.replicas),
               **_command_values(request)}
     subject = _Subject(f"{replica_set.kind} {replica_set.name}", values)
-    return subject.causes(OUTDATED_SET, [outdated_set_symptom(replica_set, deployment.replicas)])
+    symptom = outdated_replica_set_symptom(replica_set, deployment.replicas)
+    return subject.causes(OUTDATED_REPLICA_SET, [symptom])
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:

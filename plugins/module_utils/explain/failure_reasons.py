@@ -290,7 +290,7 @@ TERMINATING = (
 )
 
 #: An old ReplicaSet keeps the Deployment controller from replacing pods.
-OUTDATED_SET = (
+OUTDATED_REPLICA_SET = (
     Row("scaling", rf"^: its annotation {SERVER_DESIRED}", Fatal.YES,
         "correct the annotation, since the Deployment controller does not "
         "(kubernetes/kubernetes#102551):\n{kubectl} annotate rs {replica_set} "
@@ -308,7 +308,7 @@ DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds of causes, the most specific first.
 KINDS_BY_SPECIFICITY = [*dict.fromkeys(
     row.kind for row in (*NOT_STARTED, OTHER, *TERMINATED, *REPLICA_FAILURE, *UNSCHEDULABLE,
-                         *RUNNING, *LOST_OR_GATED, *TERMINATING, *OUTDATED_SET)),
+                         *RUNNING, *LOST_OR_GATED, *TERMINATING, *OUTDATED_REPLICA_SET)),
                         DELETED, UNREADY, WARNED]
 #: Waiting reasons during a normal start.
 NORMAL_START = ("", "ContainerCreating", "PodInitializing")

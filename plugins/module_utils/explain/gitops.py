@@ -97,12 +97,12 @@ def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Man
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
                                 if request.suspends_gitops else manager.suspend)
-    is_suspended_during_update = suspension.is_excluded_by_update(tool, primary) or (
+    is_excluded_during_update = suspension.is_excluded_by_update(tool, primary) or (
         request.suspends_gitops and tool.annotation not in primary.annotations)
     if tool is suspension.HELM_CONTROLLER:
         return manager._replace(when="at the release's next upgrade, or by drift detection after "
-                                     "the update,") if is_suspended_during_update else manager
-    if is_suspended_during_update:
+                                     "the update,") if is_excluded_during_update else manager
+    if is_excluded_during_update:
         return manager._replace(
             when=f"suspend_gitops excludes {primary.name} from the Kustomization until the update "
                  "ends; at the next reconciliation after that,",

@@ -66,7 +66,7 @@ def grace_period_symptom(metadata: Json) -> Symptom:
     return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
 
 
-def outdated_set_symptom(replica_set: Controller, size: int) -> Symptom:
+def outdated_replica_set_symptom(replica_set: Controller, size: int) -> Symptom:
     """Return the symptom of a ReplicaSet that records another size of its Deployment."""
     recorded_size = server_desired_replicas(replica_set.annotations)
     return Symptom("", f"its annotation {SERVER_DESIRED} is {recorded_size} instead of {size}, so "

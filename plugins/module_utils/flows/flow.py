@@ -173,9 +173,9 @@ class Memory:
             self._caches = caches_type()
         return self._caches
 
-    def delay_next_pod_list(self, now: float, is_complete: bool) -> None:
+    def delay_next_pod_list(self, now: float, are_all_reparented: bool) -> None:
         """Delay the next list of pods if a handover step has reparented all pods."""
-        self.next_pod_list = now + (POD_LIST_INTERVAL if is_complete else 0)
+        self.next_pod_list = now + (POD_LIST_INTERVAL if are_all_reparented else 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +252,7 @@ class RolloutStatus:
     shrinking: tuple[Controller, ...] = ()
     holders: tuple[Holder, ...] = ()
     #: A ReplicaSet that keeps the Deployment controller from replacing pods.
-    outdated_set: Controller | None = None
+    outdated_replica_set: Controller | None = None
     #: A number that increases with each replaced pod.
     progress: int = 0
     is_irreversible: bool = False

@@ -164,7 +164,7 @@ class Deadlines:
         from ..explain import diagnosis, old_pods
 
         growing_controller = status.growing
-        if causes := diagnosis.outdated_set_causes(request, status):
+        if causes := diagnosis.outdated_replica_set_causes(request, status):
             return causes
         if growing_controller is None or not growing_controller.is_observed:
             return []
@@ -208,7 +208,7 @@ class Deadlines:
             progress = (f"{controller.name} has {controller.available} of {controller.replicas} "
                         f"available")
         # A rollback waits for the ReplicaSet of the new template as well.
-        is_rollback_blocked = status.outdated_set is not None and controller is None
+        is_rollback_blocked = status.outdated_replica_set is not None and controller is None
         error = failure(request, self._gateway, what, progress, causes,
                         can_roll_back=not (status.is_irreversible or is_rollback_blocked))
         if status.recovery_commands:

@@ -297,7 +297,7 @@ class _Run(_Task):
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
             self.leases.acquire()
-            responses |= preflight.request_related_objects(
+            responses |= preflight.send_requests_under_lease(
                 self.flow, self.request, self.gateway, observed)
             _read_controllers(self.flow, self.request, self.gateway, observed)
             # The previous holder of the Lease may have changed any object.

@@ -74,7 +74,7 @@ def _should_read_rollouts(request: Request, observed: Observed,
     return rules is None or not permissions.describe_missing(rules, [argo_rollouts.LIST_RULE])
 
 
-def request_related_objects(
+def send_requests_under_lease(
         flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
     """Request the objects for the planner. The task must hold the Lease.
 

@@ -67,8 +67,8 @@ class Tools(t.NamedTuple):
             return self.gateway.write(step.write), step
         reparented_count = self.gateway.hand_over(
             step.write, lambda: not self.reason_to_stop_after_renewal())
-        is_complete = reparented_count == len(step.write.pods)
-        memory.delay_next_pod_list(self.clock.monotonic(), is_complete=is_complete)
+        are_all_reparented = reparented_count == len(step.write.pods)
+        memory.delay_next_pod_list(self.clock.monotonic(), are_all_reparented=are_all_reparented)
         return reparented_count > 0, dataclasses.replace(step, before=reparented_count)
 
 

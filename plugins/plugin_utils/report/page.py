@@ -24,7 +24,7 @@ from . import curves, overview, rollouts, sizes_chart
 def render(data: rollouts.Json, template: pathlib.Path) -> str:
     """Return the page as HTML. Raises jinja2.TemplateError. data: a Run or a Release (data.py)."""
     loaded_template = _environment(template.parent).get_template(template.name)
-    data = rollouts.with_common_keys(data)
+    data = rollouts.with_run_keys(data)
     return loaded_template.render(
         data=data, report=rollouts.Report(data),
         curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,

@@ -335,7 +335,7 @@ def _title(stage: Json) -> str:
     return text(stage, "stage") + (f", {share} of the requests" if share else "")
 
 
-def with_common_keys(data: Json) -> Json:
+def with_run_keys(data: Json) -> Json:
     """Return data of several clusters with the keys of a Run added; return other data unchanged."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:

@@ -26,7 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import (
     Cause,
     causes,
-    outdated_set_causes,
+    outdated_replica_set_causes,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
@@ -711,7 +711,7 @@ OTHER_MESSAGES = {
 }
 ROWS = [row
         for name in ("REPLICA_FAILURE", "UNSCHEDULABLE", "NOT_STARTED", "TERMINATED", "RUNNING",
-                     "LOST_OR_GATED", "TERMINATING", "OUTDATED_SET")
+                     "LOST_OR_GATED", "TERMINATING", "OUTDATED_REPLICA_SET")
         for row in getattr(failure_reasons, name)]
 
 
@@ -750,9 +750,9 @@ def test_sentence_suggestion_and_log(case):
 def test_outdated_replica_set_is_a_cause_once_the_deployment_is_observed(is_observed):
     deployment = Controller.from_api(rc(replicas=3, observed=is_observed))
     old_set = Controller.from_api(rs("foo-old", annotations={object_meta.SERVER_DESIRED: "5"}))
-    status = RolloutStatus(deployment, outdated_set=old_set)
+    status = RolloutStatus(deployment, outdated_replica_set=old_set)
 
-    causes_ = outdated_set_causes(Request("foo", namespace="shop"), status)
+    causes_ = outdated_replica_set_causes(Request("foo", namespace="shop"), status)
 
     expected = ("ReplicaSet foo-old: its annotation deployment.kubernetes.io/desired-replicas is 5 "
                 "instead of 3, so the Deployment controller replaces no pods", CORRECTION, True)
@@ -761,7 +761,9 @@ def test_outdated_replica_set_is_a_cause_once_the_deployment_is_observed(is_obse
 
 
 def test_rollout_without_an_outdated_replica_set_has_no_cause():
-    assert outdated_set_causes(Request("foo"), RolloutStatus(Controller.from_api(rc()))) == []
+    status = RolloutStatus(Controller.from_api(rc()))
+
+    assert outdated_replica_set_causes(Request("foo"), status) == []
 
 
 @pytest.mark.parametrize("pod_or_message, kind, suggestion", OTHER_MESSAGES.values(),

@@ -159,7 +159,7 @@ def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys
     ({}, True), ({"transport": "ssh"}, False), ({"become": object()}, False),
     ({"async_val": 5}, False),
     ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
-def test_in_process_requires_the_same_machine_user_and_python(
+def test_task_runs_in_process_only_with_the_same_machine_user_and_python(
         monkeypatch, change, is_in_process):
     """The variable ansible_become sets `become` of the connection, but not of the task."""
     attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],

@@ -53,7 +53,7 @@ class DeploymentObserved(ServerDrivenObserved):
                      if replica_set is not self.successor)
 
     @property
-    def outdated_set(self) -> Controller | None:
+    def outdated_replica_set(self) -> Controller | None:
         """The ReplicaSet whose outdated annotation SERVER_DESIRED blocks the rollout, or None.
 
         While a ReplicaSet with pods records another size than spec.replicas, the Deployment

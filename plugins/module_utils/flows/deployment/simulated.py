@@ -75,7 +75,7 @@ class SimulatedDeployments(Model):
         if primary.settings["paused"]:
             return _delete_surplus(primary, old_sets)
         revision = 1 + max(map(revision_number, old_sets), default=0)
-        is_blocked = observed.outdated_set is not None
+        is_blocked = observed.outdated_replica_set is not None
         if new is None:
             return None if is_blocked else Create(self._new_set(primary, revision))
         if revision_number(new) < revision:

@@ -38,9 +38,9 @@ def cluster(*replica_sets):
     return SimulatedDeployments([deployment()], replica_sets)
 
 
-def name_of_outdated_set(model):
+def name_of_outdated_replica_set(model):
     observed = find(model.controllers()["foo"], model.controllers(Kind.REPLICA_SET))
-    return observed.outdated_set.name if observed.outdated_set else None
+    return observed.outdated_replica_set.name if observed.outdated_replica_set else None
 
 
 @pytest.mark.parametrize("replica_sets, expected", [
@@ -52,7 +52,7 @@ def name_of_outdated_set(model):
     ([], None),
 ])
 def test_only_old_replica_set_with_pods_records_another_size(replica_sets, expected):
-    assert name_of_outdated_set(cluster(*replica_sets)) == expected
+    assert name_of_outdated_replica_set(cluster(*replica_sets)) == expected
 
 
 @pytest.mark.parametrize("replica_sets", [
@@ -61,7 +61,7 @@ def test_only_old_replica_set_with_pods_records_another_size(replica_sets, expec
     [replica_set("v1", "3", replicas=0), replica_set("v2", "5")],
 ], ids=["another size", "two ReplicaSets with pods", "the current template"])
 def test_annotation_is_corrected_or_without_effect(replica_sets):
-    assert name_of_outdated_set(cluster(*replica_sets)) is None
+    assert name_of_outdated_replica_set(cluster(*replica_sets)) is None
 
 
 @pytest.mark.parametrize("other_sets", [[], [replica_set("v2", "3", replicas=0)]],

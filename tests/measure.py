@@ -89,7 +89,7 @@ def sources(folder: str) -> Iterator[Source]:
             yield Source(path)
 
 
-#: The function that counts in one file, by title.
+#: For each count: the title, and the function that counts in one file.
 COUNTERS: dict[str, Callable[[Source], int]] = {
     "variables and parameters whose name is a pronoun or a participle": Source.count_banned_names,
     "docstrings that open with a fragment": Source.count_fragments,

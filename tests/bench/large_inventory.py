@@ -20,7 +20,7 @@ THREADS = 8
 
 
 def large_inventory(bench: Bench) -> list[Row]:
-    """Compare tasks for ten of 10,000 controllers or hosts with tasks for ten of ten."""
+    """Measure how 9,990 other controllers or hosts affect tasks for ten controllers or hosts."""
     with playgrounds(bench.kubeconfig, 2) as (crowded, uncrowded):
         idle_names = [f"other-{number}" for number in range(COUNT - SELECTED_COUNT)]
         with ThreadPoolExecutor(THREADS) as executor:

@@ -21,6 +21,7 @@ class Progress:
         self._piece_count, self._completed, self._began = piece_count, 0, time.monotonic()
 
     def track_lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines, and count each line as a completed piece."""
         for line in lines:
             self._completed += 1
             yield line

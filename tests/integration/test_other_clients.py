@@ -22,16 +22,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, each with a part of its progress line. A closed template names a missing
-# priority class, so that no pods are created from it.
+# Moments of the update. Each value is a part of a progress line. A closed template names a priority
+# class that does not exist, so no pod is created from the template.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
-#: Foo has the new template, which is closed.
+#: Foo has the new template. The template is closed.
 FOO_CLOSED = "rename foo: "
 #: The template of the successor is closed.
 SUCCESSOR_CLOSED = "no more pods are created for it"
 SUCCESSOR_DELETED = "it has no pods"
-#: Half of the pods are handed over to foo. There is no progress line.
+#: Half of the pods are handed over to foo. This moment has no progress line.
 HANDING_OVER = "half of the pods"
 #: The update can no longer be rolled back.
 LATE_MOMENTS = (FOO_CLOSED, SUCCESSOR_CLOSED, HANDING_OVER, SUCCESSOR_DELETED)
@@ -124,7 +124,7 @@ def is_finished(namespace, replicas=REPLICAS):
 def assert_complete(namespace, result, replicas=REPLICAS):
     assert not isinstance(result, RolloutError), result.message
     assert result["rollout"]["phase"] == "complete", result["msg"]
-    # Pods whose deletion the task has not noticed are replaced later.
+    # The replacement of a deleted pod may become available after the end of the task.
     eventually(lambda: is_finished(namespace, replicas), "the completion of the update")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
@@ -135,7 +135,8 @@ def name_or_successor(namespace, name):
     return name
 
 
-# Actions of another client, or functions that return an action. The name None means the successor.
+# Each function is an action of another client, or returns an action. As the name of a controller,
+# None means the successor.
 
 
 def scale_controller(size, name="foo"):
@@ -203,8 +204,8 @@ def add_bare_copy_of_new_pod(namespace):
                               "spec": manifest(image="myimage:v2")["spec"]["template"]["spec"]})
 
 
-#: Title -> (action after which the task completes, {moment: maximum number of pods that foo does
-#: not own at the end}).
+#: By title: (action, {moment: limit}). After the action at the moment, the task completes. At the
+#: end, at most `limit` pods do not belong to foo.
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
@@ -273,8 +274,8 @@ def orphan_rule(title):
 def size_after(title, moment):
     """Return the expected size of foo at the end.
 
-    The task retains a size set in the handover or later. It retains 0 only if the successor is
-    deleted: before that, foo would delete pods that the task can still save.
+    The task keeps a size that the client sets in the handover or later. The task keeps the size 0
+    only after the deletion of the successor. Earlier, the size 0 would make foo delete pods.
     """
     if title == "scale up foo" and moment in LATE_MOMENTS:
         return 6

@@ -20,11 +20,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, each with a part of its progress line. A *closed* template names a missing
-# priority class, so no pod is created from it.
+# Moments of the update. Each value is a part of a progress line. A closed template names a priority
+# class that does not exist, so no pod is created from the template.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
-#: Foo has the new template, which is closed.
+#: Foo has the new template. The template is closed.
 FOO_CLOSED = "rename foo: "
 #: The template of the successor is closed.
 SUCCESSOR_CLOSED = "no more pods are created for it"
@@ -32,7 +32,7 @@ SUCCESSOR_CLOSED = "no more pods are created for it"
 HANDED_OVER = "hand over foo-"
 #: The successor is deleted.
 DELETED = "it has no pods"
-#: Half of the pods are handed over to foo. There is no progress line.
+#: Half of the pods are handed over to foo. This moment has no progress line.
 HANDING_OVER = "half of the pods"
 #: In seconds.
 SHORT_OUTAGE = 0.7

@@ -3,7 +3,8 @@
 
 """Update controllers that Flux's kustomize-controller manages.
 
-controllers.notes() is "bbb", one b for each controller, after Flux has applied V2.
+The manifests V2 have the annotation `note: b`. So controllers.notes() is "bbb" after Flux has
+applied V2 to the three controllers.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ def test_running_update_resumes_after_a_reconciliation(
 
 def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
         kustomization, controllers):
-    """The task fails if it observes the reset while a pod is still new. Otherwise, it resumes."""
+    """The task fails if a new pod remains when the task observes the reset.
+
+    Otherwise, the task resumes the update.
+    """
     def reconcile_after_the_first_new_pod():
         eventually(lambda: "v2" in controllers.pod_versions(DEPLOYMENT), "a new pod")
         kustomization.reconcile()
@@ -215,7 +219,7 @@ def test_task_removes_the_exclusion_that_kubectl_restores(kustomization, control
 
 
 def test_suspended_kustomization_does_not_undo_a_migration(kustomization, controllers, kubectl):
-    """Flux would recreate the ReplicationController, whatever its annotations were."""
+    """No annotation keeps Flux from recreating a deleted ReplicationController."""
     namespace = controllers.namespace
     namespace.allow(role_rules("baton-migration"), "migration")
     task = {"module": "migrate_to_deployment", "state": "migrated", "name": NAMES[RC]}

@@ -31,7 +31,7 @@ ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZE_CONTROLLER.label,
                       "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namespace")
-#: A label. Argo CD renders a chart with this label, but without the annotations HELM_RELEASE.
+#: A label that charts set. Helm also sets the annotations HELM_RELEASE, but Argo CD does not.
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
@@ -57,7 +57,7 @@ class Manager(t.NamedTuple):
     """A tool that applies a manifest of the object."""
 
     name: str
-    #: When the tool applies the manifest, such as "at its next sync".
+    #: When the tool applies the manifest: words before "it resets foo", such as "at its next sync".
     when: str
     #: How to suspend the tool, such as "stop automatic syncs".
     suspend: str = ""
@@ -83,7 +83,9 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not is_deleted:
         managers = [manager and _adapt_to_suspend_gitops(request, primary, manager)
                     for manager in managers]
-    # The successor inherits Argo CD's label, and looks like an object removed from git.
+    # The tracking annotation contains the name of the primary, so Argo CD ignores a successor with
+    # the annotation. If Argo CD tracks by a label, the successor inherits the label, and looks like
+    # an object removed from git.
     is_successor_pruned = flow.creates_successor and not _is_tracked_by_argo(managed_object)
     pruning_warning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                        if is_successor_pruned else "")
@@ -133,7 +135,7 @@ def _effect(flow: Flow, request: Request) -> str:
         return (f"creates {request.name} again, in addition to {request.next_name}, with pods of "
                 "its own")
     if not flow.creates_successor:
-        # A sync keeps the annotation of a restart, since no manifest has this key.
+        # No manifest has the annotation of a restart, so a sync does not change the annotation.
         return ("" if request.state.restarts
                 else f"resets {request.name} to its manifest, which replaces all pods")
     return (f"resets {request.name} (template and size) to its manifest: pods created after that "
@@ -164,7 +166,8 @@ def _find_argo(managed_object: ManagedObject) -> Manager | None:
 
 def _find_flux_kustomization(connection: Connection,
                              managed_object: ManagedObject) -> Manager | None:
-    # An exclusion by suspend_gitops does not count: this exclusion ends with the update.
+    # An exclusion by suspend_gitops does not count, since the exclusion ends with the update.
+    # suspended_gitops() returns the keys of the annotations that an update has set.
     is_excluded = (text(managed_object.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
                    and FLUX_RECONCILE not in suspended_gitops(managed_object.annotations))
     if managed_object.resource and is_excluded:

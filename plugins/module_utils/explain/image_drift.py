@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find images that the new pods run in several versions, because a tag has moved. No I/O.
+"""Find tags that have moved, so that the new pods run several versions of an image. No I/O.
 
 The version of an image is the untrusted imageID in the status of a container.
 """
@@ -31,7 +31,7 @@ class RunningImage(t.NamedTuple):
     container: str
     #: Such as "web:1.2".
     image: str
-    #: Whether `version` is a digest, not an image ID.
+    #: True if `version` is a digest, False if `version` is an image ID.
     is_digest: bool
     version: str
 
@@ -44,7 +44,7 @@ class PodVersions(t.NamedTuple):
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the versions of the images that the spec names by a tag."""
+    """Return the versions of the images, except images with a digest in the spec."""
     running_images: list[RunningImage] = []
     for field, status_field in _STATUS_FIELDS.items():
         images = {text(container, "name"): text(container, "image")

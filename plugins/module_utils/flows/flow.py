@@ -338,9 +338,9 @@ class Flow(t.Protocol[ObservedT]):
 
     def labels_of_stored_controllers(self, request: Request,
                                      cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the labels of the controllers that a migration has stored, by controller name.
+        """Return the controller labels that each migration has stored, by controller name.
 
-        The migration may have deleted the controller.
+        The labels remain after the migration has deleted the controller.
         """
         return {}
 

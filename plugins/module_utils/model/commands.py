@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options that a suggested ad-hoc command repeats from the failed task.
+"""The options of a failed task that a suggested ad-hoc command repeats.
 
-A command to resume an update repeats `pause_at`, for example: otherwise, it would update all pods
-to a version that has just failed.
+For example, a command that resumes an update repeats `pause_at`. Without `pause_at`, the command
+would update all pods to a version that has just failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Option(t.NamedTuple):
 
     #: The states that these commands request.
     states: frozenset[State]
-    #: Why these commands repeat the option, or why the other commands do not.
+    #: The reason for the choice of `states`.
     reason: str
     #: A fleet is several controllers of one task.
     is_for_fleets_only: bool = False
@@ -42,7 +42,7 @@ _STRATEGY_REASON = ("the user's choice applies to updates and rollbacks; a comma
                     "Deployment's own strategy")
 _TEMPLATE_REASON = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET_REASON = "applies only to a task with several controllers"
-_CANARY_REASON = "a rollback neither pauses nor watches the new pods"
+_CANARY_REASON = "a rollback does not pause, and does not watch the new pods"
 #: All options of the modules, in the order of the options in a command.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "every command for one controller names the controller"),
@@ -59,7 +59,7 @@ OPTIONS: dict[str, Option] = {
     "deployment_label_key": Option(_ANY, "distinguishes old and new pods during an update"),
     "lock": Option(_ANY, "where Leases are not allowed, every task needs lock=false"),
     "state": Option(_ANY, "set by the command"),
-    "to_revision": Option(_NONE, "is the goal of the failed task; a command sets its own"),
+    "to_revision": Option(_NONE, "a command that needs a revision sets this option"),
     "release_owner": Option(_MIGRATION, "the rollback of a migration keeps the owner"),
     "image": Option(_UPDATE, _TEMPLATE_REASON),
     "container": Option(_UPDATE, _TEMPLATE_REASON),
@@ -74,12 +74,12 @@ OPTIONS: dict[str, Option] = {
                                      "a quota limits the pods of a rollback, too"),
     "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
                                           "previous value"),
-    "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
-                                      "requested state"),
+    "progress_deadline": Option(_ANY, "the acceptable time without progress depends on the "
+                                      "cluster, not on the requested state"),
     "wait": Option(_FORWARD, "a rollback command waits until the rollback ends"),
     "timeout": Option(_FORWARD, "the time limit of the update must not end a rollback early"),
-    "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the "
-                                  "requested state"),
+    "failure_grace": Option(_ANY, "the acceptable duration of a problem depends on the cluster, "
+                                  "not on the requested state"),
     "on_failure": Option(_FORWARD, "a failed rollback cannot be rolled back"),
     "pause_at": Option(_FORWARD, _CANARY_REASON),
     "keep_old": Option(_FORWARD, _CANARY_REASON),
@@ -97,7 +97,7 @@ FLEET_NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
 _NEVER_REPEATED = {"api_version"}
 #: Options whose values have several lines, or name a file of this machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove all template options from a command: None removes an option.
+#: Changes that remove these options from a command, since the value None removes an option.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: A command that changes any of these options is for a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}

@@ -63,7 +63,7 @@ def lease_name(kind: str, name: str) -> str:
 
 
 def shared_lease_name(name: str) -> str:
-    """Return the name of the shared Lease of all kinds, such as baton-kubernetes-foo."""
+    """Return the name of the Lease that tasks for all kinds share: baton-kubernetes-foo."""
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 

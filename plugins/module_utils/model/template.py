@@ -160,6 +160,6 @@ def _container_for(image: str, template: Json, controller: str) -> str:
         return candidates[0]
     raise RolloutError(
         f"it is unclear which container of {controller} gets the image {image}: "
-        f"{'several have' if matching_names else 'none has'} an image of {repository(image)} now; "
-        f"set container to one of {', '.join(candidates)}"
+        f"{'several containers have' if matching_names else 'no container has'} an image of the "
+        f"repository {repository(image)} now; set container to one of {', '.join(candidates)}"
     )

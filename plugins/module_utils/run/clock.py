@@ -61,9 +61,9 @@ class Intervals(t.NamedTuple):
     renew: float = 2.0
     #: Seconds without progress before a run looks for failing pods.
     look_at_pods: float = 1.0
-    #: Minimum between two Events about a new number of replicas.
+    #: An Event about a new number of replicas follows the previous Event after at least this time.
     events: float = 1.0
-    #: Whether `events` is the minimum between any two Events. One Event may then report several
+    #: Whether `events` also delays Events about other steps. One Event may then report several
     #: steps.
     joins_events: bool = False
 

@@ -43,8 +43,8 @@ if t.TYPE_CHECKING:
 
 #: Seconds between two observations.
 POLL_INTERVAL = 0.2
-#: Additional seconds of a wait that only the controller manager can end. (Frequent observations
-#: slow down a controller manager on the same machine.)
+#: Seconds added to each wait for the controller manager. (Frequent observations slow down a
+#: controller manager on the same machine.)
 SERVER_WAIT_DELAY = 0.02
 
 
@@ -64,8 +64,8 @@ def run(
     """
     runner = _Run(flow, request, gateway, clock, print_line, reason_to_stop, intervals,
                   splits)
-    # end() is not called in `finally`: tests simulate a kill by a BaseException, after which end()
-    # must send no requests.
+    # `finally` does not call end(), since end() may send requests, and a killed task sends none.
+    # Tests simulate a kill by a BaseException.
     try:
         result = runner.run()
     except RolloutError:
@@ -107,7 +107,7 @@ def result_if_done(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
 
 
 def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
-    """Return the resources that an update with keep_old adds before it removes an old pod."""
+    """Return the resources that an update with keep_old adds to the usage of a quota."""
     task = _Task(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
     return preflight.needed_quota(flow, task.request, task.observe())
 
@@ -259,9 +259,9 @@ class _Run(_Task):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            # While another task works on the update, the error may be wrong. Return None, so that
-            # the task acquires the Lease and decides again. If no other task holds the Lease, a
-            # read-only loop raises the error.
+            # If another task works on the update, the error may be wrong. After None, this task
+            # acquires the Lease and decides again. A read-only loop raises the error, unless
+            # another task holds the Lease.
             if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None
@@ -326,7 +326,8 @@ class _Run(_Task):
             return False
         if step.write.kind == AUTOSCALER:
             preflight.read_autoscalers(self.gateway, self.memory)
-        if not is_applied:  # a precondition has failed
+        if not is_applied:
+            # A precondition has failed. List the ControllerRevisions and the pods again at once.
             self.memory.revisions, self.memory.next_pod_list = None, 0
             _read_controllers(self.flow, self.request, self.gateway, observed)
             self.attempts.count_rejection(self.request, step)
@@ -356,6 +357,7 @@ class _Run(_Task):
         self.gateway.wait(POLL_INTERVAL)
 
     def roll_back(self, error: RolloutFailed) -> None:
+        # A failed rollback is not rolled back.
         if self.request.rolls_back_update or error.prevents_rollback:
             return
         if self.status(self.observe()).is_irreversible:

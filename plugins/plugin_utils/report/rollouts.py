@@ -32,7 +32,7 @@ Json = dict[str, t.Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 ROLLBACK = "rollback"
-#: The page for several clusters shows each of these keys whose value is the same in all runs.
+#: The page for several clusters shows a key if all runs have the same value.
 COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
 #: Maximum numbers of sections, of samples in a chart, and of listed steps.
 MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
@@ -42,10 +42,10 @@ class Sample(t.NamedTuple):
     """The numbers of pods at one time."""
 
     at: datetime.datetime
-    #: Whether a handover is in progress; both controllers then count all pods.
+    #: Whether a handover is in progress. During a handover, each controller counts all pods.
     is_taking_over: bool
     is_watched: bool
-    #: Whether the pods of the controller are new, which is so from the handover on.
+    #: Whether the handover has begun, so that the pods of the controller are new.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -290,7 +290,7 @@ class Report:
 
     @functools.cached_property
     def stages(self) -> list[Json]:
-        """Return the stages with soaks (pairs of rollout and soak), title and decision."""
+        """Return the stages, and add `title`, `decision` and `soaks`: pairs (Rollout, Soak)."""
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
                      "soaks": [], "title": _title(stage)}
@@ -336,7 +336,7 @@ def _title(stage: Json) -> str:
 
 
 def with_run_keys(data: Json) -> Json:
-    """Return data of several clusters with the keys of a Run added; return other data unchanged."""
+    """Add the keys of a Run to data of several clusters. Return other data unchanged."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data
@@ -375,7 +375,7 @@ def describe_change(step: Json) -> str:
                      else value
                      for value in (step.get("from"), step.get("to")))
     if step.get("action") == "delete":
-        return str(after or "it had no pods")
+        return str(after or "no pods remained")
     if step.get("action") == "hand over":
         return f"{before} pod{'s' if before != 1 else ''} → {after}"
     if step.get("action") == "annotate" or before is None:

@@ -126,11 +126,11 @@ def test_apply_to_does_not_modify_the_template():
 
 @pytest.mark.parametrize("containers, params, what", [
     (["web=a:1", "log=b:1"], {"image": "c:2"},
-     "it is unclear which container of foo gets the image c:2: none has an image of c now; set "
-     "container to one of web, log"),
+     "it is unclear which container of foo gets the image c:2: no container has an image of the "
+     "repository c now; set container to one of web, log"),
     (["web=a:1", "log=a:1"], {"image": "a:2"},
-     "it is unclear which container of foo gets the image a:2: several have an image of a now; set "
-     "container to one of web, log"),
+     "it is unclear which container of foo gets the image a:2: several containers have an image "
+     "of the repository a now; set container to one of web, log"),
     (["web=a:1", "log=b:1"], {"image": "a:2", "container": "nope"},
      "there is no container nope in the template of foo; it has: web, log"),
     (["server=a:1", "log=b:1"], {"images": {"sever": "a:2"}},

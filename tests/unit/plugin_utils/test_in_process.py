@@ -60,7 +60,10 @@ def test_result_of_the_process(install_task, tmp_path):
 
 
 def test_update_runs_in_a_child_process_even_without_changes(install_task, tmp_path):
-    """Send no request before the fork: locks of OpenSSL could stay locked in the child."""
+    """The parent process sends no request before the fork.
+
+    Otherwise, a lock of OpenSSL could stay locked in the child.
+    """
     def work(params, diff, is_read_only=False):
         return ({"pid": os.getpid(), "is_read_only": is_read_only}
                 if is_read_only is params["has_nothing_to_do"] else None)
@@ -101,7 +104,7 @@ def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
     install_task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
     previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    # send a second signal after 5 s: Python drops an exception that interrupts a finalizer
+    # Python ignores an exception in a finalizer, so another signal follows every 5 s.
     signal.setitimer(signal.ITIMER_REAL, 0.2, 5)
     try:
         with pytest.raises(TimeoutError):
@@ -161,7 +164,7 @@ def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys
     ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
 def test_task_runs_in_process_only_with_the_same_machine_user_and_python(
         monkeypatch, change, is_in_process):
-    """The variable ansible_become sets `become` of the connection, but not of the task."""
+    """The variable ansible_become sets `become` only on the connection, not on the task."""
     attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],
                   "interpreter": sys.executable, **change}
     action = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)

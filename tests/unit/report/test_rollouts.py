@@ -145,7 +145,7 @@ def test_small_fleet_has_a_section_per_controller():
     ({"action": "create", "from": None, "to": {"web": "v2", "init": "v2"}}, "v2"),
     ({"action": "rename", "from": {"web": "v1"}, "to": {"web": "v2"}}, "v1 → v2"),
     ({"action": "hand over", "from": 3, "to": "foo"}, "3 pods → foo"),
-    ({"action": "delete", "from": 0, "to": None}, "it had no pods"),
+    ({"action": "delete", "from": 0, "to": None}, "no pods remained"),
     ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
     ({}, ""),
 ], ids=["scale", "create", "rename", "hand over", "delete", "annotate", "empty"])

@@ -4,8 +4,8 @@
 
 """Simulated DaemonSets, for check mode.
 
-A sync of the simulated controller changes one pod, and then the status (manage and rollingUpdate in
-pkg/controller/daemon). Every node is eligible.
+A sync of the simulated controller changes one pod, and then the status. Every node is eligible.
+Source: manage() and rollingUpdate() in pkg/controller/daemon.
 """
 
 from __future__ import annotations

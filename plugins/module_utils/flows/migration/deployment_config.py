@@ -113,11 +113,11 @@ def lost_setting_warnings(request: Request, config: DeploymentConfig,
 
 def _state_warnings(request: Request, config: DeploymentConfig,
                     rollout: Controller) -> t.Iterator[str]:
-    """Yield warnings about the state of the DeploymentConfig that the Deployment will not have."""
+    """Yield warnings about test mode, a pause, and differences from the active rollout."""
     name, is_test = config.name, config.spec.get("test")
     if is_test:
-        yield (f"test: true has no counterpart in a Deployment: {name} has pods during a rollout "
-               "only, and the Deployment has its replicas all the time")
+        yield (f"test: true has no counterpart in a Deployment. {name} has pods only during a "
+               "rollout, but the Deployment always has pods")
     if config.is_paused and not config.is_paused_for_migration:
         yield (f"{name} is paused, and the Deployment will not be: it rolls out each change of its "
                "template. "
@@ -144,8 +144,8 @@ def _trigger_warnings(request: Request, config: DeploymentConfig) -> t.Iterator[
                    *([] if params.get("automatic") else ["--manual"])]
         yield (f"a Deployment has no ImageChange trigger: new images of "
                f"{display_text(image)} are not "
-               "rolled out any more. To roll them out again after the migration, set an annotation "
-               "on which OpenShift acts: "
+               "rolled out any more. After the migration, this command sets an annotation of "
+               "OpenShift with the effect of the trigger: "
                f"{request.oc} {display_text(shlex.join(command))}")
     # ConfigChange is the default if the field `triggers` is missing. [] means no trigger.
     if (config.spec.get("triggers") is not None

@@ -4,8 +4,8 @@
 
 """The simulated objects of a migration, for check mode.
 
-A creation, deletion or handover sets the final status at once. After a patch, settle() sets the
-final status.
+The simulated controller manager acts at once after a creation, deletion or handover. After a patch,
+the controller manager acts when settle() is called.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SimulatedMigration(Model):
         return self._pods
 
     def settle(self) -> bool:
-        """Set the final status of each object, and complete deletions."""
+        """Simulate the controller manager: update each status, and complete deletions."""
         before = dict(self._items)
         for kind, name in before:
             if item := self._items[kind, name]:
@@ -113,7 +113,7 @@ class SimulatedMigration(Model):
         return item
 
     def _status_counts(self, controller: Controller) -> Json:
-        """Return the counts in the final status.
+        """Return the counts that the controller manager writes to the status.
 
         No pod is created from a closed template, so only existing pods count.
         """

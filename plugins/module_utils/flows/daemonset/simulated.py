@@ -88,7 +88,8 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         nodes = dict.fromkeys(pod.node for pod in pods)
         size = controller.replicas if controller.replicas <= MAX_PODS else 0
         node_names = (f"node {number}" for number in itertools.count())
-        missing_nodes = itertools.islice(node_names, max(0, size - len(nodes)))
+        new_names = (name for name in node_names if name not in nodes)
+        missing_nodes = itertools.islice(new_names, max(0, size - len(nodes)))
         self._nodes.setdefault(controller.name, tuple(sorted([*nodes, *missing_nodes])))
         return pods
 

@@ -196,6 +196,14 @@ def test_requested_nodes_are_updated_first():
     assert versions(model) == ["v2", "v1", "v2", "v2"]
 
 
+def test_check_mode_creates_pods_on_nodes_without_a_pod():
+    model = cluster()
+    status = {"desiredNumberScheduled": 3, "currentNumberScheduled": 2, "numberReady": 2}
+    model = DaemonSetModel([{**model.items["foo"], "status": status}])
+    model.settle()
+    assert versions(model) == ["v1", "v1", "v1"]
+
+
 def test_nodes_without_a_pod_are_refused_before_the_first_write():
     with pytest.raises(RolloutError,
                        match="no pod of the DaemonSet is on a node that matches nodes=elsewhere"):

@@ -14,8 +14,8 @@ options:
     description:
       - Path of a kubeconfig file, or its content as a dictionary or as text (YAML, JSON, base64).
         The file may be encrypted with Ansible Vault.
-      - If the option is not set, a task in a pod uses the ServiceAccount of the pod, unless
-        O(context) is set. Outside a pod, the default is the file in E(KUBECONFIG), or else
+      - By default, a task that runs in a pod and does not set O(context) uses the ServiceAccount of
+        the pod. The default of any other task is the file in E(KUBECONFIG), or else
         C(~/.kube/config). No kubeconfig is needed if O(host) and credentials are set.
     type: raw
   context:
@@ -81,9 +81,9 @@ options:
     type: list
     elements: str
 notes:
-  - Each connection option can be set by an environment variable. Its name is C(K8S_AUTH_) and the
-    name or alias of the option in capitals, as in E(K8S_AUTH_KUBECONFIG) or
-    E(K8S_AUTH_VERIFY_SSL).
+  - Each connection option can be set by an environment variable. The name of the variable is
+    C(K8S_AUTH_), followed by the name or alias of the option in capitals, as in
+    E(K8S_AUTH_KUBECONFIG) or E(K8S_AUTH_VERIFY_SSL).
 requirements:
   - python >= 3.9
   - kubernetes >= 24.2.0 (the Python package)

@@ -33,6 +33,7 @@ Json = dict[str, t.Any]
 
 def next_turn(request: Json, state: Json, done: t.Any = None, failure: t.Any = None, now: str = "",
               caller: t.Any = None) -> Json:
+    """Wrap loop.decide(). done: the registered result of the turn that has just ended."""
     release_request = Request.of(plain(request))
     return loop.decide(release_request, plain(state), plain(done or {}), plain(failure or {}), now,
                        plain(caller or {}))
@@ -53,6 +54,7 @@ def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json
 
 
 def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str = "") -> Json:
+    """Wrap loop.check_approval(): return whether the wait is over, and the number of polls."""
     return loop.check_approval(Request.of(plain(request)), plain(state), plain(rollouts), now)
 
 

@@ -31,8 +31,8 @@ options:
       - Each check has the keys C(file), C(outcome), C(message) and C(at). A check that is an
         analysis also has the key C(measured), a dictionary with C(name), C(kind), C(metrics) and
         C(measurements) from the result of M(baton.kubernetes.rollout_analysis).
-      - C(results) is the concatenation of the return values C(results) of all tasks with
-        M(baton.kubernetes.rolling_update), in order.
+      - C(results) is one list with the entries of C(results) that each task with
+        M(baton.kubernetes.rolling_update) has returned, in the order of the tasks.
       - For several clusters, C(clusters) maps the name of each cluster to a dictionary with the
         keys above and the key C(page), the file name of the page for this cluster. C(regions) maps
         the name of each region to the names of its clusters. The rendered page is then a table of
@@ -72,7 +72,8 @@ TEMPLATE = (pathlib.Path(__file__).parents[2]
 def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
     if not isinstance(data, dict):
         raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")
-    # Ansible loads this file to look up any filter, and importing drawsvg takes 60 ms.
+    # Import the page only here: Ansible loads this file to look up any filter, and importing
+    # drawsvg takes 60 ms.
     from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
     try:
         return page.render(data, pathlib.Path(template))

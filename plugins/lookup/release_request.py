@@ -88,7 +88,7 @@ class Variables:
         return default
 
     def role_variable(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of ROLE_OPTION, such as image_bump_image."""
+        """Return the value of the variable for an option, such as image_bump_image for `image`."""
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
@@ -128,7 +128,8 @@ class Variables:
     def _repeatable_options(self, values: Json) -> Json:
         """Return the fields user_options and cluster of release/request.Request.
 
-        The command to repeat the run must not reveal credentials of an analysis or a kubeconfig.
+        The command to repeat the run must not reveal the credentials of an analysis or the content
+        of a kubeconfig.
         """
         extra_names, specs_by_name = set(self.extra), argument_specs(self.role)
         all_short_names = {short_name for name in specs_by_name
@@ -194,7 +195,8 @@ class Variables:
     def _names(self, name: str) -> list[str]:
         """Return the full name and the short names of a variable, by precedence."""
         option = _option_of(name, self.role)
-        # The playbook `rollback` itself maps these short names to the role's variables.
+        # The playbook `rollback` itself maps the short names of the options in IMAGES to the role's
+        # variables.
         short_variables = (short_names(option) if self.has_short_names
                            and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short_variables] if name in self.extra else [*short_variables, name]
@@ -232,6 +234,7 @@ class Variables:
             return value
 
     def _file(self, given_path: str, load: t.Callable[[str], t.Any]) -> Json:
+        """Return the path as typed by the user, and the real path, or "" if no file exists."""
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, given_path), os.path.join(folder, "tasks", given_path),
                  given_path]

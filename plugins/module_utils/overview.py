@@ -28,7 +28,7 @@ if t.TYPE_CHECKING:
 
 def read_status(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
-    """Return the request for the primary, the observed controllers, and the rollout's status.
+    """Return the request with the primary's name, the observed controllers, and the status.
 
     Raises RolloutError.
     """
@@ -124,8 +124,9 @@ def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by the names of their controllers.
 
-    A migration is listed under the name of the migrated controller, and under the name of the
-    object that has the request's kind and belongs to the migration.
+    A migration is listed under the name of the migrated controller. If an object of the
+    request's kind takes part in the migration, the migration is also listed under the name of this
+    object.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:
@@ -148,6 +149,7 @@ def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGat
     controller: the owner, or None for all owners.
     """
     revisions: dict[str, list[Json]] = {}
+    # Flows with a history in ControllerRevisions have optional permissions.
     if flow.optional_permissions(request):
         for item in gateway.revisions([controller.uid] if controller else []) or []:
             revisions.setdefault(owner_uid(item), []).append(item)

@@ -78,7 +78,8 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
         return None
     # remove_values() may also mask booleans, so restore them.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Escape the pod templates, and convert subclasses of str (Kind), about which Ansible warns.
+    # Escape unprintable characters, which pod templates may contain. Convert subclasses of str
+    # (such as Kind) to str, because Ansible warns about subclasses.
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
         lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
@@ -105,7 +106,7 @@ def _missing_package_error(error: ImportError) -> RolloutError:
 
 def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
     """Run a function like update(), and exit the module (an AnsibleModule) with its result."""
-    # Set the secrets here, because Ansible would hide every string in a kubeconfig.
+    # Replace Ansible's list of secrets, which contains every string in a kubeconfig.
     module.no_log_values = _secrets(module.params)
     result = result_or_error(entry_point, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
@@ -170,7 +171,7 @@ def _update_with_kind_fallback(params: Json, check_mode: bool, diff: bool,
 
 def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     params = {**params, "connection": connection.command_options(params, os.environ),
-              # An action plugin sets BATON_SIZES in a role with a report.
+              # An action plugin sets BATON_SIZES if the role of the task writes a report.
               "return_sizes": "BATON_SIZES" in os.environ,
               "job_template": os.environ.get(JOB_TEMPLATE)}
     selected_fleet = fleet.Fleet.from_params(params)
@@ -190,9 +191,10 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
                                  is_read_only)
             if result:
                 result["results"] = [_results_entry(params, result)]
-        # An action plugin sets BATON_PODS in a role with check files.
+        # An action plugin sets BATON_PODS if the role of the task runs check files.
         if result and "BATON_PODS" in os.environ and not check_mode:
-            # Ignore errors: all writes are done. Without this list, the role requests the pods.
+            # Ignore errors, because all writes are done. If the result has no `rollouts`, the role
+            # reads the pods with a separate task.
             with contextlib.suppress(Exception):
                 result["rollouts"] = [
                     rollout for request in requests
@@ -229,7 +231,10 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
 
 
 def _rollouts_with_new_pods(request: Request, group: fleet.Group, result: Json) -> list[Json]:
-    """Return the new pods of each paused controller with the request's namespace and kind."""
+    """Return a rollout with the new pods for each paused controller.
+
+    Leaves out controllers that have another namespace or kind than the request.
+    """
     results = [item for item in result["results"] if item["namespace"] == request.namespace
                and item["kind"] in ("", request.kind)]
     names = sorted(Summary(results).paused_names)
@@ -238,7 +243,7 @@ def _rollouts_with_new_pods(request: Request, group: fleet.Group, result: Json) 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
            shared_connection: connection.Connection | None) -> fleet.Group:
-    """Return the group of a request. The stack closes its gateway."""
+    """Return the group of a request. The stack closes the group's gateway."""
     flow = choose(request)
     gateway = _gateway(params, request, flow, watches_pods, shared_connection)
     return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)),
@@ -392,6 +397,7 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
 
 
 def _call_with_kind_fallback(work: t.Callable[[Json], Json], params: Json) -> Json:
+    """Call `work` with the parameters; if no controller is found, call again with another kind."""
     try:  # without the option kind, try a ReplicationController first
         return work(params)
     except NoSuchController:

@@ -42,8 +42,8 @@ options:
     elements: str
   label_selectors:
     description: Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) that
-      match all selectors are migrated. If an interrupted migration has already deleted a matching
-      controller, it is selected by the labels that it had.
+      match all selectors are migrated. A controller that an interrupted migration has already
+      deleted is selected by its former labels.
     type: list
     elements: str
   field_selectors:
@@ -84,19 +84,19 @@ options:
     default: false
   # How fast
   max_surge:
-    description: The C(maxSurge) of the Deployment, as a number or a percentage. By default, V(1) if
-      O(max_unavailable) is set. If neither is set, the value of a DeploymentConfig is kept. For a
-      ReplicationController, the API server then sets the default.
+    description: The C(maxSurge) of the Deployment, as a number or a percentage. If only
+      O(max_unavailable) is set, the default is V(1). If neither option is set, the value of a
+      DeploymentConfig is kept, and for a ReplicationController, the API server sets the default.
     type: str
   max_unavailable:
-    description: The C(maxUnavailable) of the Deployment, as a number or a percentage. By default,
-      V(0) if O(max_surge) is set. If neither is set, the value of a DeploymentConfig is kept. For a
-      ReplicationController, the API server then sets the default.
+    description: The C(maxUnavailable) of the Deployment, as a number or a percentage. If only
+      O(max_surge) is set, the default is V(0). If neither option is set, the value of a
+      DeploymentConfig is kept, and for a ReplicationController, the API server sets the default.
     type: str
   # Waiting and failure
   progress_deadline:
-    description: Seconds without progress, such as a step or another available pod, after which the
-      task fails. To resume the migration, run the same task again.
+    description: The task fails after this number of seconds without progress. A step or another
+      available pod is progress. To resume the migration, run the same task again.
     type: str
     default: "600"
   timeout:

@@ -115,8 +115,8 @@ options:
     type: str
   container:
     description: Name of the container for O(image). By default, the only container with an image of
-      the same repository. If there is none, the only init container with such an image. Without
-      selectors, a single container is also used if its image is of another repository.
+      the same repository. If there is none, the only init container with such an image. With
+      O(name) or O(names), the only container is used even if its image is of another repository.
     type: str
   images:
     description: New images by the name of the container or init container.
@@ -148,7 +148,7 @@ options:
       - V(auto) selects the objects that the pod template reads in C(env), C(envFrom) and volumes.
       - The first task with this option replaces all pods, because there is no record of the data
         that the pods have read. If the data changes during an update, the task that finishes the
-        update warns, and the next task replaces the pods again.
+        update prints a warning, and the next task replaces the pods again.
       - O(state=rolled_back) does not restore the data. Needs the permission to get configmaps and
         secrets.
     type: list
@@ -176,7 +176,7 @@ options:
   max_unavailable:
     description:
       - How far the number of available pods may fall below the desired number, as a number or a
-        percentage (rounded down, for a DaemonSet up).
+        percentage (rounded down, but rounded up for a DaemonSet).
       - By default, V(0). For a Deployment or a DaemonSet, if O(max_surge) is not set either, the
         default is the value in its update strategy. For a StatefulSet, the default is its
         C(maxUnavailable), or else V(1). For a StatefulSet, more than V(1) needs the feature gate
@@ -232,8 +232,8 @@ options:
         repeat a completed one. Not for rollbacks. Needs the permissions to list and watch pods.
     type: str
   nodes:
-    description: Label selector of the nodes on which a DaemonSet's pods are replaced first, up to
-      O(pause_at). Needs the permission to list nodes.
+    description: Label selector of the nodes on which a DaemonSet's pods are replaced first,
+      before the pause of O(pause_at). Needs the permission to list nodes.
     type: str
   image_drift:
     description:
@@ -274,8 +274,8 @@ options:
     default: "10"
   on_failure:
     description:
-      - What to do if the new pods do not become available or do not pass O(soak). The task fails in
-        either case.
+      - What to do if the new pods do not become available or do not pass O(soak). With both
+        values, the task fails.
       - V(stop) leaves the update in progress. To resume it, run the same task again. Meanwhile, the
         cluster replaces further pods of a Deployment, StatefulSet or DaemonSet only if the new pods
         become available after all.
@@ -670,7 +670,7 @@ failure:
           description: Name of the container whose log is relevant, or an empty text.
           type: str
         is_restarted:
-          description: Whether RV(failure.causes[].log) is from the previous run of the container.
+          description: Whether RV(failure.causes[].log) is from the run before the last restart.
           type: bool
         pods:
           description: Number of affected pods.

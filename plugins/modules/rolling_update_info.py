@@ -63,8 +63,9 @@ options:
     type: list
     elements: str
   api_version:
-    description: API version of O(kind), accepted so that the same options work with
-      C(kubernetes.core.k8s_info). A version that O(kind) does not have is an error.
+    description: API version of O(kind). A version that O(kind) does not have is an error. This
+      option has no other effect. Its purpose is that the same options work with
+      C(kubernetes.core.k8s_info).
     type: str
 seealso:
   - module: baton.kubernetes.rolling_update
@@ -220,7 +221,7 @@ rollouts:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # the first import, because it ends the module if Python is too old
+    floor,  # must be imported first, because floor ends the module if Python is too old
     task,
 )
 

@@ -11,8 +11,8 @@ description:
   - Queries metrics of the new and the old pods of a controller from Prometheus, or counts the lines
     with errors in the logs of these pods. Fails if the new pods violate a threshold. Changes
     nothing.
-  - Queries select pods by name. The versions need no distinguishing label, and nothing has to be
-    installed in the cluster.
+  - The queries select the pods by name. The versions need no distinguishing label, and nothing has
+    to be installed in the cluster.
   - Intended for a paused update (O(baton.kubernetes.rolling_update#module:pause_at)). If no update
     is in progress, all pods of the controller count as new. If the update ends during the analysis,
     the task fails.
@@ -127,9 +127,9 @@ options:
         type: str
       samples_query:
         description:
-          - A query with C($pods) that returns the number of samples, such as the requests in the
-            window, for O(metrics[].min_samples). V(success_rate) and V(latency) have their own
-            query.
+          - A query with C($pods) that returns the number of samples for O(metrics[].min_samples),
+            such as the number of requests in the window. For V(success_rate) and V(latency), the
+            samples are counted without this option.
         type: str
       requests_metric:
         description:
@@ -164,8 +164,9 @@ options:
         default: pod
       namespace_label:
         description:
-          - Label that contains the namespace of the pod, for V(success_rate) and V(latency). If the
-            series do not have this label, set V(""), or the queries do not find the series.
+          - Label that contains the namespace of the pod, for V(success_rate) and V(latency). Set
+            V("") if the series do not have this label, because the queries would otherwise not find
+            the series.
         type: str
         default: namespace
       labels:
@@ -232,12 +233,12 @@ options:
         type: float
       on_empty:
         description:
-          - The outcome if the query returns no series or C(NaN), such as the success rate without
-            requests, or if the logs contain no lines.
+          - The outcome if the query returns no series or C(NaN), or if the logs contain no lines.
+            For example, a success rate has no value without requests.
           - V(zero) uses the value 0, for the new and the old pods. Use V(zero) for example to count
             errors, because a counter of errors often has no series before the first error. The
-            other choices apply only to the new pods. Without a number for the old pods, a
-            comparison is inconclusive.
+            other choices apply only to the new pods. With these choices, a comparison without a
+            number for the old pods is inconclusive.
           - For a ratio of errors to requests, add V(or vector(0\)) to the errors in the query. The
             result is then empty only if there are no requests.
         type: str
@@ -275,21 +276,21 @@ options:
     description:
       - Number of measurements of a metric that may be inconclusive. If more are inconclusive, the
         metric is inconclusive, and the task fails at once unless O(on_inconclusive=pass).
-      - A metric without a passed measurement is failed if at least one of its measurements has
-        failed, and inconclusive otherwise.
+      - If no measurement of a metric has passed, the outcome of the metric is V(failed) if at least
+        one of its measurements has failed, and V(inconclusive) otherwise.
     type: int
     default: 0
   on_inconclusive:
     description:
-      - Whether the task fails if no metric is failed, but at least one is inconclusive. With
-        V(pass), RV(outcome) is still V(inconclusive).
+      - Whether the task fails if the worst outcome of all metrics is V(inconclusive). With V(pass),
+        RV(outcome) is still V(inconclusive).
     type: str
     choices: [fail, pass]
     default: fail
   on_no_old_pods:
     description:
-      - The outcome of a comparison with old pods if there are no old pods. O(metrics[].min) and
-        O(metrics[].max) still apply.
+      - The outcome of a measurement that needs old pods, if there are no old pods. O(metrics[].min)
+        and O(metrics[].max) still apply.
     type: str
     choices: [inconclusive, pass]
     default: inconclusive
@@ -428,8 +429,9 @@ measurements:
       type: raw
     samples:
       description:
-        - The number of samples of the new pods. V(null) without O(metrics[].min_samples).
-        - For O(metrics[].type=error_lines), always the number of lines.
+        - The number of samples of the new pods. For O(metrics[].type=error_lines), the number of
+          lines.
+        - For other types, V(null) without O(metrics[].min_samples).
       type: raw
 new_pods:
   description: Names of the new pods at the last measurement.
@@ -479,7 +481,7 @@ failure:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # the first import, because it ends the module if Python is too old
+    floor,  # must be imported first, because floor ends the module if Python is too old
     task,
 )
 

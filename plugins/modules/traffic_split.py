@@ -20,11 +20,11 @@ description:
     The task waits 5 seconds before it sends the first requests to the two Services, and before it
     deletes them.
   - The task may be killed at any moment. Run it again to resume.
-  - Changes of the route by other clients are kept. A change of the same rules by another client
-    during the task ends the task with an error.
-  - Without O(route), the selector of O(service) sends all requests to the old pods (O(weight=0%))
-    or to the new pods (O(weight=100%)), without a Gateway. Each change is a single write. An
-    annotation of the Service stores the previous selector.
+  - Changes of the route by other clients are kept. If another client changes the same rules as the
+    task while the task runs, the task ends with an error.
+  - Without O(route), no Gateway is needed. The task changes the selector of O(service), so that all
+    requests go to the old pods (O(weight=0%)) or to the new pods (O(weight=100%)). Each change is a
+    single write. An annotation of the Service stores the previous selector.
   - An annotation of the controller names the route, so M(baton.kubernetes.rolling_update) restores
     the route before it updates the remaining pods. Before a rollback, that module changes the
     route so that the new pods get no requests. To restore only the route, use O(state=restored).
@@ -64,7 +64,7 @@ options:
     type: str
   route:
     description:
-      - Name of the route whose rules name the Service of the pods as a backend.
+      - Name of the route that has the Service of the pods as a backend.
       - Required unless O(service) is set.
     type: str
   route_kind:
@@ -85,7 +85,7 @@ options:
     description:
       - With V(split), the rules of the route send O(weight) of the requests, and the requests of
         O(match), to the new pods.
-      - With V(restored), the rules name the Service again, with its previous weight, and the two
+      - With V(restored), the Service has its previous weight in the rules again, and the two
         Services of the split are deleted. Without a route, the Service selects the pods of all
         versions again. V(restored) needs neither an update in progress nor the controller.
     type: str
@@ -332,7 +332,7 @@ import functools
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # the first import, because it ends the module if Python is too old
+    floor,  # must be imported first, because floor ends the module if Python is too old
     task,
 )
 

@@ -32,7 +32,7 @@ with contextlib.suppress(Exception):
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
-    """Return the validated parameters of a module, or None if the module must report an error.
+    """Return the validated parameters, or None if the module must report an error or a warning.
 
     function: the name of a function in task.py. folder: the base of relative paths.
     """
@@ -70,8 +70,8 @@ def run_read_only(function: str, params: Json, folder: str, environment: dict[st
 class Process:
     """A forked process that runs a function of task.py, which may change the cluster.
 
-    Create it before the first request, which starts threads: a lock that another thread holds
-    during a fork stays locked in the child.
+    Create a Process before this process sends its first request. A request starts threads, and a
+    lock that another thread holds during a fork stays locked in the child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -101,8 +101,8 @@ class Process:
     def result(self) -> Json:
         """Wait for the end of the process, and return its result.
 
-        If the wait is interrupted, the pipe is closed. To the task, this means that Ansible has
-        ended.
+        If the wait is interrupted, the pipe is closed. The forked process then assumes that
+        Ansible has ended.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()

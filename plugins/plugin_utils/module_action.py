@@ -26,7 +26,7 @@ from . import in_process
 
 
 class ModuleAction(ActionBase):
-    """Base class of plugins that run a module, or its code in Ansible's process."""
+    """Base class of plugins that run a module, or run the module's code in Ansible's process."""
 
     _supports_async = True
     _supports_check_mode = True
@@ -35,16 +35,16 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task."""
         super().run(tmp, task_vars)
-        # The roles pass all options in `_arguments`, as one template that returns only documented
-        # options. If this template were the task's `args`, Ansible would warn that facts can
-        # inject options.
+        # The roles pass all options in `_arguments`, as one Jinja expression that returns only
+        # documented options. If this expression were the task's `args`, Ansible would warn that
+        # facts can inject options.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:
-            # If the module refused the value, its result would show the value (in `invocation`),
-            # which may be secret.
+            # The value may be secret. If the module refused the value, the module's result would
+            # show the value in `invocation`.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))
@@ -64,16 +64,17 @@ class ModuleAction(ActionBase):
             self._connection.set_option("pipelining", True)
 
     def parameters(self, function: str, task_vars: dict[str, t.Any] | None) -> Json | None:
-        """Return the validated options if the function of task.py can run in this process, or None.
+        """Return the validated options, or None if this process cannot run the function of task.py.
 
-        It can run here if the module would use the same user, machine, Python and environment.
+        The function can run here if the module would use the same user, machine, Python and
+        environment.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:
             host_vars = host_vars.get("ansible_delegated_vars", {}).get(delegate, {})
         connection = self._connection
         interpreter = self._templar.template(host_vars.get("ansible_python_interpreter"))
-        # The variable ansible_become also sets connection.become.
+        # Both the keyword `become` and the variable ansible_become set connection.become.
         if (connection.transport != "local" or connection.become or self._task.async_val
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None

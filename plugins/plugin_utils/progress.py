@@ -5,8 +5,8 @@
 """Print the progress lines of a running module, on this machine or over a connection.
 
 The module writes the lines to a file. The last line, the end marker, is the name of the file. Other
-users see this name in the list of processes, so the file must be a regular file with one hard link
-and a known owner.
+users see this name in the list of processes, and could create a file with this name. So only a
+regular file with one hard link and a known owner is read.
 
 Background threads catch all exceptions, because Ansible prints a warning for an uncaught exception.
 """
@@ -78,8 +78,9 @@ class RemoteFile:
     """A progress file on another machine."""
 
     pause = 0.3
-    #: A command checks for new lines up to max_polls times, every 0.2 s. The first commands
-    #: (first_reads) check only max_first_polls times, to end soon if the module writes no line.
+    #: A command checks for new lines every 0.2 s, up to max_polls times. Until a line is read, the
+    #: first `first_reads` commands check only max_first_polls times, to end soon if the module
+    #: writes no line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -104,7 +105,7 @@ class RemoteFile:
         user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
                 else "")
         return (
-            # Check the owner before reading. After this check, no other user can replace the file.
+            # Check the owner before reading: no other user can replace a file of a known owner.
             f'f={file}; o=" $(id -u){user} "; is_ours() {{ [ -r "$f" ] || return 1; '
             'set -- $(ls -ldn "$f" 2>/dev/null); '
             'case $1:$2 in -*:1) case $o in *" $3 "*) return 0;; esac;; esac; return 1; }; '
@@ -128,7 +129,10 @@ class Printer:
         self._thread = _start_thread(self._run)
 
     def stop(self, has_lines: bool) -> None:
-        """Print the remaining lines. has_lines: whether the module has certainly written lines."""
+        """Print the remaining lines.
+
+        has_lines: whether the module is known to have written lines.
+        """
         self._module_ended.set()
         if has_lines or self._has_read_lines:
             self._thread.join(LAST_LINES_TIMEOUT)
@@ -151,6 +155,7 @@ class Printer:
                 is_last = self._print(lines.decode(errors="replace").split("\n")) or is_last
 
     def _print(self, lines: list[str]) -> bool:
+        """Print the lines up to the end marker. Return whether the end marker was reached."""
         for line in lines:
             if line == self._end_marker:
                 return True
@@ -206,8 +211,8 @@ def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
 def _print_to_stderr(line: str) -> None:
     """Print a line to the standard error of Ansible. Raises OSError.
 
-    Ansible's main process would hang on a pipe without a reader (`2>&1 | head`), so this process
-    writes to a pipe itself.
+    Ansible's main process would hang on a pipe without a reader (`2>&1 | head`). So if the standard
+    error is a pipe, this process itself writes the line.
     """
     stderr = f"/proc/{os.getppid()}/fd/2"
     if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):

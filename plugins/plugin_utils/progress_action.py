@@ -71,7 +71,7 @@ class ProgressAction(ModuleAction):
         return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Return whether the module has certainly written lines: it changed something or failed."""
+        """Return whether a change or a failure proves that the module has written lines."""
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:

@@ -25,9 +25,9 @@ from .outcome import (
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: Maximum number of new pods, and of old pods, in a query.
+#: A query names at most this many new pods, and at most this many old pods.
 MAX_PODS = 500
-#: Maximum number of new pods, and of old pods, whose logs are read.
+#: The logs of at most this many new pods, and of at most this many old pods, are read.
 MAX_PODS_FOR_LOGS = 20
 MAX_WARNINGS = 10
 #: Seconds between two checks for a reason to stop, during a wait.
@@ -38,7 +38,7 @@ class Sources(t.NamedTuple):
     """Functions that provide readings. Each may raise RolloutError."""
 
     query: t.Callable[[str], Reading]
-    #: Reads the logs of the named pods; returns the metric's value and the number of lines.
+    #: Reads the logs of the named pods. Returns the metric's value and the number of read lines.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
@@ -47,7 +47,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         reason_to_stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is known, and return the result of the task.
 
-    Raises RolloutError unless the analysis passes. reason_to_stop: returns "" to continue the task.
+    Raises RolloutError unless the analysis passes. reason_to_stop: returns why the task must stop,
+    or "" if the task may continue.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -59,7 +60,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         _wait(next_start, subject, clock, reason_to_stop)
         next_start = clock.monotonic() + analysis.interval
         subject = observe()
-        # After the end of an update, all pods count as new.
+        # Stop if the update has ended: all pods then count as new.
         if was_in_progress and not subject.in_progress:
             raise RolloutError("the update ended during the analysis", where=subject.where,
                                next_command="check whether another client rolled it back or "
@@ -106,6 +107,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
         return _measure_logs(metric.lines, subject, sources, reason_to_stop)
 
     def send(query: str, group: str) -> Reading:
+        """Send a query about the group, and return the reading."""
         _raise_if_stopped(reason_to_stop, subject)
         reading = sources.query(queries.fill_placeholders(query, placeholder_values[group]))
         # If the task was stopped meanwhile, the reading may have no value.
@@ -145,6 +147,7 @@ def _placeholder_values(namespace: str, analysis: Analysis,
 
 
 def _sample(names: t.Sequence[str], limit: int) -> list[str]:
+    """Return at most `limit` of the names, evenly spaced."""
     return ([names[number * len(names) // limit] for number in range(limit)]
             if len(names) > limit else list(names))
 

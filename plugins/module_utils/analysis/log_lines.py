@@ -18,12 +18,14 @@ from ..model.fields import Json, display_text, mapping, number, objects, seconds
 from .outcome import Reading
 from .spec import ErrorLines, Per
 
-#: Characters.
+#: In characters.
 MAX_LINE_LENGTH = 4096
-#: Minimum divisor of a rate. A truncated log may contain only a short burst of lines.
+#: Minimum of the seconds by which a count is divided. A truncated log may contain only a very
+#: short burst of lines, and the rate would then be far too high.
 MIN_COVERED_SECONDS = 1.0
 _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: ANSI escape sequences. If kept, their last letter would hide the start of a word from \b.
+#: ANSI escape sequences. parse_lines() removes the sequences, because \b does not match between the
+#: last letter of a sequence and the word after the sequence.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -54,7 +56,7 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
     """Return the logs of a pod that may have lines from the window.
 
     containers: names of containers, or [] for all except init containers.
-    window: seconds. now: the end of the window, in seconds since 1970.
+    window: the length in seconds. now: the end of the window, in seconds since 1970.
     Raises ValueError for a container that the pod does not have.
     """
     name = text(mapping(pod, "metadata"), "name")
@@ -132,6 +134,7 @@ def log_readings(error_lines: ErrorLines,
                  counts: t.Sequence[tuple[LogLines, int]]) -> tuple[Reading, Reading]:
     """Return the value of a metric, and the number of lines in the logs.
 
+    error_lines: the specification of the metric.
     counts: pairs of a log and the number of its matching lines.
     """
     line_count = sum(len(log_lines.texts) for log_lines, _count in counts)
@@ -156,7 +159,8 @@ def log_readings(error_lines: ErrorLines,
     warnings = (f"the log of pod {truncated_log.pod} is too long to be read to its end: only its "
                 "first part is counted; use a shorter window",
                 ) if truncated_log else ()
-    # The rate of a pod is the sum of the rates of its containers.
+    # The rate of a container is the average over all pods. The rate of a pod is the sum of the
+    # rates of its containers.
     errors_per_minute = sum(60 * count / max(MIN_COVERED_SECONDS, covered_seconds)
                             for count, covered_seconds in sums_by_container.values())
     return Reading(error_count / line_count if error_lines.per is Per.LINE else errors_per_minute,

@@ -27,7 +27,7 @@ class Reading(t.NamedTuple):
     value: float | None
     #: "no data", "NaN", or the error of the source.
     why: str = ""
-    #: Whether the source responded.
+    #: Whether the source responded, with or without a value.
     is_answer: bool = True
     warnings: tuple[str, ...] = ()
     #: Details of the value, which are appended to the reason of a failed measurement.
@@ -38,8 +38,8 @@ class Reading(t.NamedTuple):
 class Readings:
     """The readings of one measurement: values, and numbers of samples.
 
-    A field is None if the metric does not need this reading, or if old pods are needed but there
-    are none.
+    A field is None if the metric does not need this reading, or if this reading needs old pods
+    and there are no old pods.
     """
 
     new: Reading | None
@@ -190,7 +190,7 @@ def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
 
 
 def format_value(value: float) -> str:
-    """Return a number with six significant digits, or infinity or NaN as Prometheus writes it.
+    """Return a number with six significant digits. Infinity and NaN are as in Prometheus.
 
     >>> format_value(0.951234567), format_value(5.0), format_value(float("inf"))
     ('0.951235', '5', '+Inf')

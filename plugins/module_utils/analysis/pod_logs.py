@@ -123,7 +123,7 @@ class Logs:
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            # A body that is not a Status is not shown: it may be part of the log, with secrets.
+            # Show only a Status: any other body may be part of the log, with secrets.
             why = refused.reason if refused.status_object else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Send instant queries to Prometheus, or to a server with its API (Thanos, Mimir, VictoriaMetrics).
+"""Send instant queries to Prometheus, or to another server with the API of Prometheus.
+
+The other server may be Thanos, Mimir or VictoriaMetrics.
 """
 
 from __future__ import annotations
@@ -200,6 +202,7 @@ def _parse_url(options: Json) -> tuple[str, Json]:
     """Return the URL without credentials, and the headers with the credentials."""
     import urllib3
 
+    # For error messages: a URL that cannot be parsed may contain credentials, too.
     url = masking.without_credentials(options.get("url", ""))
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))

@@ -114,6 +114,7 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def _further_checks(analysis: Analysis) -> str:
+    # The key is whether a metric reads logs.
     checks_by_log_flag = {False: ", that Prometheus scrapes them",
                           True: ", that they write logs"}
     log_flags = {bool(metric.lines) for metric in analysis.metrics}

@@ -139,7 +139,7 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The metrics of an analysis, and the number and times of their measurements."""
+    """The metrics of an analysis, and how many times and when each metric is measured."""
 
     metrics: tuple[Metric, ...]
     #: How far each measurement looks back, as a Prometheus duration such as 5m.

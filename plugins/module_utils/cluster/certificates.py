@@ -26,7 +26,10 @@ class Certificates(t.NamedTuple):
 
 
 def set_ssl_context(certificates: Certificates, options: Json) -> None:
-    """Set the SSL context of a connection pool. Inline certificates override those in files."""
+    """Replace the certificate files in the options of a connection pool by an SSL context.
+
+    Inline certificates override certificates in files.
+    """
     from urllib3.util import ssl_
 
     context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])

@@ -58,8 +58,8 @@ ARGUMENT_SPEC: Json = dict(
 #: The part before the slash becomes the field manager in managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused, because the kubernetes package rereads all files for each
-#: token.
+#: Headers are reused for this many seconds, because the kubernetes package rereads all files for
+#: each token.
 HEADER_LIFETIME = 1.0
 #: Aliases of options in the kubernetes package and in environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
@@ -104,7 +104,8 @@ class Connection:
 
             self._configuration, self._kubeconfig = _configuration(
                 self._options, self._plugin_timeout)
-            # A copy: renewing a token resets `configuration.host` to the host of the kubeconfig.
+            # Keep a copy of the host, because renewing a token resets `configuration.host` to the
+            # host of the kubeconfig.
             self.server: str = masking.without_credentials(self._configuration.host.rstrip("/"))
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
@@ -181,7 +182,10 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """Return the token or "". Renews a token that expires soon."""
+        """Return the value of the header Authorization ("Bearer TOKEN"), or "" without a token.
+
+        Renews a token that expires soon.
+        """
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
         if self._configuration.refresh_api_key_hook:
@@ -324,6 +328,7 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
 
 
 def _needs_no_kubeconfig(options: Json) -> bool:
+    """Return whether the options name a server and credentials, so that no kubeconfig is read."""
     return "host" in options and ("api_key" in options
                                   or {"username", "password"} <= options.keys()
                                   or {"client_cert", "client_key"} <= options.keys())

@@ -86,7 +86,8 @@ class Controllers:
             raise refused.as_error(self.where(name)) from refused
         if item:
             self._informer.store.put(item)
-        elif before:  # another thread may have stored a new controller of this name
+        elif before:
+            # Delete only this uid: another thread may have stored a new controller with this name.
             self._informer.store.delete(name, before.controller.uid)
         stored = self._informer.store.objects().get(name)
         return stored.item if stored else None

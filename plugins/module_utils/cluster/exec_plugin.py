@@ -4,8 +4,9 @@
 
 """Run the exec credential plugins of a kubeconfig.
 
-The protocol is client.authentication.k8s.io (v1 and v1beta1), without interactive plugins. The
-kubernetes package would run a plugin without a timeout, and only log a failure.
+The protocol is client.authentication.k8s.io (v1 and v1beta1), without interactive plugins. This
+module replaces the code of the kubernetes package. The package runs a plugin without a timeout, and
+only logs a failure.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential. Raises RolloutError.
 
     plugin, cluster: the fields `exec` and `cluster` in a kubeconfig.
-    folder: the folder of the kubeconfig, or "". timeout: seconds.
+    folder: the folder of the kubeconfig, in which the plugin runs; "" for the current folder.
+    timeout: seconds.
     """
     try:
         return _request_credential(plugin, cluster, folder, timeout)
@@ -84,7 +86,7 @@ def _cluster_info(cluster: Json) -> Json:
 
 def _run_command(command: list[str], environment: t.Mapping[str, str], folder: str,
                  timeout: float) -> str:
-    # A new session, to kill the plugin together with its children.
+    # Start a new session, so that os.killpg() kills the plugin together with its children.
     process = subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, errors="replace",

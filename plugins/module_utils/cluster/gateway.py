@@ -28,7 +28,7 @@ class Gateway(RealCluster, t.Protocol):
         """Wait at most `seconds` for a change. May return early without one."""
 
     def refuse_forbidden_handover(self, controller: Controller) -> None:
-        """Raise RolloutError if a dry run shows that the user may not change the owner of pods."""
+        """Raise RolloutError if a dry run shows that the user is not permitted to reparent pods."""
 
     def warnings(self) -> list[Json]:
         """Return the Events of type Warning."""
@@ -39,7 +39,7 @@ class Gateway(RealCluster, t.Protocol):
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """Return the last lines of a container's log, or [] if the log cannot be read.
 
-        previous: whether to read the log before the latest restart.
+        previous: whether to read the log that was written before the container's latest restart.
         """
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
@@ -65,7 +65,10 @@ class Gateway(RealCluster, t.Protocol):
         """Send a write. Returns False if a precondition fails."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        """Change the owner of pods while may_continue() is True; return the number of pods."""
+        """Change the owner of pods while may_continue() is True.
+
+        Returns the number of changed pods.
+        """
 
     def record(self, event: Json) -> bool:
         """Create an Event. Returns False if the request failed.
@@ -78,9 +81,9 @@ class Gateway(RealCluster, t.Protocol):
         """Return a Lease, or None if it does not exist."""
 
     def put_lease(self, lease: Json) -> Json | None:
-        """Create a Lease, or replace it if it has a resourceVersion. Returns the stored Lease.
+        """Create a Lease or, if `lease` has a resourceVersion, replace the stored Lease.
 
-        Returns None if another client has changed the Lease in the meantime.
+        Returns the new stored Lease, or None if another client has changed the Lease meanwhile.
         """
 
     def delete_lease(self, lease: Json) -> bool:

@@ -32,6 +32,7 @@ from .refused import RETRIED_STATUSES, Refused
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: With a high latency, even a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
+#: Seconds between two calls of may_continue().
 MAY_CONTINUE_PERIOD = 0.2
 #: Uid of the new owner in a dry run, since this owner may not exist yet.
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"

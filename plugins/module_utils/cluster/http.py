@@ -29,8 +29,8 @@ from .refused import RETRIED_STATUSES, Refused
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
 #: Seconds between two attempts.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: The delays until the server has responded once. Only a few, because the address of the server may
-#: be wrong.
+#: Until the server has responded once, these few delays replace BACKOFF, because the address of the
+#: server may be wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 MAX_RETRY_SECONDS = 60.0
 #: A restarted API server responds with 401 or 403 until it has loaded all Roles.
@@ -44,7 +44,7 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 #: Seconds. With a higher latency, background requests are worth the additional TLS handshakes.
 HIGH_LATENCY = 0.1
 MAX_BACKGROUND_REQUESTS = 8
-#: Numbers of objects. SMALL_PAGE_SIZE objects of up to 3 MiB fit in MAX_RESPONSE_BYTES.
+#: Numbers of objects. SMALL_PAGE_SIZE objects of up to 3 MiB each fit in MAX_RESPONSE_BYTES.
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
@@ -103,11 +103,11 @@ class Http:
 
     def start_in_background(
             self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
-        """Call send() in a background thread, or return None if the network is not slow."""
+        """Call the function in a background thread, or return None if the network is not slow."""
         return self._executor.submit(send) if self.is_slow else None
 
     def close(self) -> None:
-        """Wait for the requests in the background."""
+        """Wait until all background requests have ended."""
         self._executor.shutdown()
 
     def record_outage(self) -> None:
@@ -126,6 +126,7 @@ class Http:
         has_renewed_token, start = False, time.monotonic()
         for delay in (*(BACKOFF if self._has_responded else FIRST_BACKOFF), None):
             is_last = delay is None or time.monotonic() - start > MAX_RETRY_SECONDS
+            # The generation of the token that this attempt sends, for renew().
             generation, retry_after = self.connection.generation, 0.0
             try:
                 status, headers, data = self.send_once(method, path, body, content_type, accept)

@@ -21,7 +21,7 @@ from .watch import Watch
 
 #: After this many seconds without an event, list again: a dead connection may show no error.
 MAX_SILENCE = 10
-#: Maximum fraction of the run time that the lists after MAX_SILENCE may take.
+#: Maximum share of the run time for the list requests that MAX_SILENCE causes.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -118,6 +118,7 @@ class Store(t.Generic[Value]):
                 return False  # the object was deleted before the last list request
             is_stored = self._put(item)
             if self._keeps_history and version.uid not in self._deleted_states:
+                # The history also gets a state that _put() has not stored.
                 stored = self._objects.get(name) if is_stored else self._convert(item)
                 self._history += [stored] if stored is not None else []
         return is_stored
@@ -148,7 +149,8 @@ class Store(t.Generic[Value]):
             return False
         if stored_version and stored_version.uid != version.uid:
             self._remove(name, is_deleted=True)
-        # Keep both dicts in the order of the last changes, for _drop_first_above_limit().
+        # Move the object to the end of _versions and _objects: _drop_first_above_limit() must drop
+        # the object that has not changed for the longest time.
         self._versions.pop(name, None)
         self._pop(name)
         self._versions[name] = version

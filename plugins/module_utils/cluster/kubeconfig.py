@@ -25,7 +25,8 @@ _MAX_SHOWN_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
 #: For a user with an exec plugin, only the first two fields are passed to the kubernetes package.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
-#: Pairs: the field with a path, and the field with inline content.
+#: In each pair, the first field has the path of a file. The second field can have the content of
+#: the file instead.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
@@ -94,7 +95,10 @@ class Kubeconfig:
             self._merger.save_changes()
 
     def certificates(self) -> Certificates:
-        """Return the inline certificates. Raises ValueError for invalid base64."""
+        """Return the certificates from inline fields and from the exec plugin.
+
+        Raises ValueError for invalid base64.
+        """
         if not text(self._cluster, "server").startswith("https"):
             return Certificates()
         ca_certificates = _decode(self._cluster, "certificate-authority-data")
@@ -139,7 +143,7 @@ def _folder(node: t.Any) -> str:
 
 
 def _absolute_paths(fields: Json, folder: str, field_pairs: t.Iterable[tuple[str, str]]) -> Json:
-    """Return each path field whose inline field is not set, with an absolute path."""
+    """Return the path fields with absolute paths, except fields whose inline field is set, too."""
     return {path_field: os.path.normpath(os.path.join(folder, fields[path_field]))
             for path_field, inline_field in field_pairs
             if path_field in fields and inline_field not in fields}

@@ -74,6 +74,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return list(controllers.items().values()) if controllers else []
 
     def _filled_controllers(self, kind: Kind | None) -> Controllers | None:
+        """Fill the caches of all watched kinds, and return the cache of one kind, or None."""
         for controllers in self._controllers_by_kind.values():
             controllers.fill()
         return self._controllers_by_kind.get(kind or self.kind)
@@ -229,7 +230,8 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 def _is_applied(item: t.Any, operation: Json) -> bool:
     """Return whether an operation has been applied to the item.
 
-    The API server may have added defaults to the value of the operation.
+    An object in the item may have more fields than in the operation, because the API server adds
+    defaults.
     """
     for key in keys(operation["path"]):
         item = (item or {}).get(key)

@@ -67,8 +67,8 @@ class Pods(GatewayPart):
     def _pop_handover_version(self, selector: Json) -> str:
         """Return the resourceVersion after a handover of the selected pods, or "".
 
-        Returns each resourceVersion only once, for the next list. The state at this version is
-        sufficient, since the controllers of a handover create no pods. A list of the present state
+        Returns each resourceVersion only once, for the next list. A list at this version is
+        complete, since the controllers of a handover create no pods. A list of the present state
         would wait until the API server's cache of pods has caught up with the last write to any
         resource.
         """
@@ -91,6 +91,7 @@ class Pods(GatewayPart):
         """Return the metadata of the pods that have not ended. Raises RolloutError."""
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        # `version` is the part of the query that requests a list not older than min_version.
         version = {"resourceVersion": min_version, "resourceVersionMatch": "NotOlderThan"}
         try:
             items = self.http.list_all(self._pods_path, query | version if min_version else query,
@@ -102,6 +103,7 @@ class Pods(GatewayPart):
         return (item["metadata"] for item in items)
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
+        # `revision` is the part of the label selector that excludes a revision.
         revision = f",{POD_REVISION}!={excluded_revision}" if excluded_revision else ""
         query = {"labelSelector": label_selector(controller.selector) + revision}
         try:
@@ -166,6 +168,7 @@ class Pods(GatewayPart):
             return None
         if informer.refusal:
             raise informer.refusal.as_error(self._where) from informer.refusal
+        # `changes` holds the states of pods since the last call, oldest first.
         changes, pods = informer.store.changes(), informer.store.objects().values()
         deleted_pods = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
                         for pod in informer.store.deleted()}
@@ -174,7 +177,7 @@ class Pods(GatewayPart):
 
     def relist_pods(self) -> None:
         for informer in self._all_informers("warnings", "watched"):
-            with contextlib.suppress(Refused):  # watched_pods() raises it
+            with contextlib.suppress(Refused):  # watched_pods() handles the refusal
                 informer.relist()
 
     def warnings(self) -> list[Json]:
@@ -202,7 +205,8 @@ class Pods(GatewayPart):
                   keeps_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key.
 
-        The store holds the results of display_text(). A refused list leaves the store unchanged.
+        The store holds objects whose texts have passed through display_text(). A refused list
+        leaves the store unchanged.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

@@ -16,7 +16,7 @@ from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
 
 RETRIED_STATUSES = {408, 429, 500, 502, 503, 504}
-#: Message (status 500) about a webhook with failurePolicy Fail that does not respond.
+#: The message (status 500) if a webhook with failurePolicy Fail does not respond.
 _UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
 
@@ -40,7 +40,7 @@ class Refused(Exception):
     def is_conflict(self, write: Write) -> bool:
         """Return whether the write conflicts with a change by another client."""
         if self.status == 422:
-            # If a "test" operation fails, the Status has no causes and mentions no webhook.
+            # A failed "test" operation is a conflict. Its Status has no causes, and no webhook.
             causes = (self.status_object.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent
@@ -48,7 +48,10 @@ class Refused(Exception):
 
     def as_error(self, where: str, what: str = "", next_command: str | t.Iterable[str] = "",
                  write: Write | None = None) -> RolloutError:
-        """Return the error for the user. For a write, give `write` or `what`."""
+        """Return the error for the user.
+
+        For a write, pass `write` or `what`, because admission may also be the cause of status 403.
+        """
         if self.status == 401:
             return RolloutError("the API server does not accept the credentials (401)",
                                 where=self.server, why=self.reason,

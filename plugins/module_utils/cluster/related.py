@@ -104,7 +104,8 @@ class RelatedObjects(GatewayPart):
     def has_change_times(self) -> bool:
         """Return whether the server updates the time in managedFields at each change of a field.
 
-        True since Kubernetes 1.25 (kubernetes pull request 110058), or if the version is unknown.
+        Returns True for Kubernetes 1.25 and later (kubernetes pull request 110058), and for an
+        unknown version.
         Raises RolloutError.
         """
         if self._server_version is None:

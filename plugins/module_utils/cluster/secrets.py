@@ -27,7 +27,8 @@ _MAX_PATH_LENGTH = 40
 #: No token, key or base64 text has one of these endings.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: Ansible's replacements of a secret in a message, and of the value of an option with no_log.
+#: In messages, Ansible shows MASK instead of a secret. In results, Ansible shows HIDDEN instead of
+#: the value of an option with no_log.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
@@ -101,9 +102,10 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
 def visible_params(params: Json) -> Json:
     """Return the parameters without the content of a kubeconfig or a manifest.
 
-    A manifest may come from a file of Ansible Vault.
+    A manifest may be secret, because the manifest may come from a file that Ansible Vault encrypts.
     """
     kubeconfig = params.get("kubeconfig")
+    # Whether to hide the value, by option.
     hidden_flags = {
         "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
         "definition": isinstance(params.get("definition"), str),

@@ -24,7 +24,7 @@ MAX_EVENT_BYTES = 8 * 2**20
 
 
 class Watch:
-    """A watch of one resource. A thread queues the events for events()."""
+    """A watch of one resource. A thread reads the events into a queue, and events() yields them."""
 
     def __init__(self, http: Http, path: str, query: Json, resource_version: str) -> None:
         self._http, self._path, self._query = http, path, query
@@ -49,7 +49,7 @@ class Watch:
 
         After an event of type ERROR, the caller must list the objects, and call restart().
         """
-        # Start only here: a task that never waits needs no permission to watch.
+        # The thread starts only here, so that a task that never waits needs no permission to watch.
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, daemon=True)
             self._thread.start()
@@ -81,15 +81,18 @@ class Watch:
                     failure_count += 1
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError,
                     RolloutError):
-                failure_count += 1  # KeyError, TypeError: the line is not a watch event
+                # A line that is not a watch event raises KeyError or TypeError.
+                failure_count += 1
                 self._http.record_outage()
             if failure_count:
                 self._stopped.wait(backoff(failure_count))
 
     def _queue_events(self, response: t.Any) -> bool:
-        """Queue the events of a response; return whether the watch worked.
+        """Queue the events of a response.
 
-        Drops a partial line at the end, because the next watch sends the event of that line again.
+        Return False if the response ends early, or with an ERROR event, before any other event.
+        The caller then waits before the next watch. Drops a partial line at the end, because
+        the next watch sends the event of that line again.
         """
         partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):
@@ -114,7 +117,7 @@ class Watch:
         """Queue an ERROR event, and wait for restart().
 
         The caller of events() then lists the objects. If the API server still responds with an
-        error such as 403, the list raises this error.
+        error such as 403, the list request raises an exception.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

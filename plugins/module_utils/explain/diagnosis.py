@@ -119,7 +119,7 @@ class Cause:
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return one cause of each kind for the controller and its pods."""
+    """Return the causes for the controller and its pods, at most one cause of each kind."""
     commands = _command_values(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
@@ -133,7 +133,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def outdated_replica_set_causes(request: Request, status: RolloutStatus) -> list[Cause]:
-    """Return the cause if an old ReplicaSet keeps the Deployment controller from replacing pods."""
+    """Return one cause if an old ReplicaSet blocks the replacement of pods, else []."""
     replica_set, deployment = status.outdated_replica_set, status.survivor
     if replica_set is None or deployment is None or not deployment.is_observed:
         return []
@@ -150,7 +150,7 @@ def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Ca
 
 
 def restart_causes(request: Request, pod: Json, container_names: t.Collection[str]) -> list[Cause]:
-    """Return the causes of the last restarts of the containers."""
+    """Return a cause for the last restart of each container in `container_names`."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **_command_values(request)}
@@ -173,7 +173,10 @@ def restart_causes(request: Request, pod: Json, container_names: t.Collection[st
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind: fatal causes first, then specific before general ones."""
+    """Return one cause for each kind in `causes`. Fatal causes come first.
+
+    Within the fatal and within the other causes, specific causes come before general causes.
+    """
     causes_by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         causes_by_kind[cause.kind].append(cause)
@@ -200,7 +203,7 @@ class _Subject:
     is_restarted: bool = False
 
     def causes(self, rows: t.Iterable[Row], symptoms: t.Sequence[Symptom]) -> list[Cause]:
-        """Return the cause of the first matching row, or []."""
+        """Return a list with the cause of the first matching row, or []."""
         for row in rows:
             for symptom in symptoms:
                 match = re.search(row.pattern, f"{symptom.reason}: {symptom.message}")
@@ -214,7 +217,7 @@ class _Subject:
             reason=symptom.reason,
             message=_one_line(symptom.message),
             suggestion=_suggestion(row.suggestion, {**self.values, **groups}),
-            # An Event alone makes no cause with Fatal.YES fatal, because users can forge Events.
+            # With Fatal.YES, a cause that only an Event shows is not fatal: users can forge Events.
             is_fatal=((row.fatal is Fatal.YES and not symptom.is_from_event)
                       or (row.fatal is Fatal.ON_REPEAT and self.has_failed_repeatedly)),
             pod=self.pod,
@@ -237,7 +240,7 @@ def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return the name if it is valid, else a placeholder such as POD."""
+    """Return the name if it is valid, else the kind in capitals, such as POD."""
     return name if identity.is_name(name) else kind.upper()
 
 

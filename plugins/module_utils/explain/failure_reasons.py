@@ -35,7 +35,7 @@ class Row(t.NamedTuple):
 
     kind: str
     #: Searched in "reason: message". Named groups fill the placeholders of the suggestion. The
-    #: text is untrusted, so the search must take linear time (a test checks it).
+    #: searched text is untrusted, so the search must take linear time. (A test checks the time.)
     pattern: str
     fatal: Fatal
     #: Commands are on their own lines. {kubectl} becomes kubectl with the namespace, {cluster}
@@ -111,7 +111,8 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
-    # The scheduler checks taints before node affinity, so a tainted node may have the labels.
+    # The scheduler checks taints before node affinity, so a node that is reported as tainted may
+    # have the labels that the template requires.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template requires ({selector}) have a "
         "taint that the template does not tolerate:\n"
@@ -186,8 +187,9 @@ NOT_STARTED = (
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         shows_log=True),
-    # Not fatal: six minutes after a node fails, another node can use its volumes. The second
-    # row skips errors of a kubelet whose cache does not have a new pod yet.
+    # A Multi-Attach error is not fatal: six minutes after a node fails, another node can use the
+    # volumes of the failed node. The second volume row skips errors of a kubelet whose cache does
+    # not have a new pod yet.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),

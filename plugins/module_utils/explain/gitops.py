@@ -31,7 +31,8 @@ ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZE_CONTROLLER.label,
                       "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namespace")
-#: A label that charts set. Helm also sets the annotations HELM_RELEASE, but Argo CD does not.
+#: Charts set this label, even if Argo CD applies the chart. Helm also sets the annotations
+#: HELM_RELEASE, but Argo CD does not.
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
@@ -73,6 +74,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     effect = _effect(flow, request)
     if not effect:
         return []
+    # is_deleted: the update will delete the primary.
     is_deleted = request.state.migrates or request.next_name
     managed_object = ManagedObject(
         primary.name, primary.labels, primary.annotations, primary.managers, request.namespace,

@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find tags that have moved, so that the new pods run several versions of an image. No I/O.
+"""Detect that new pods run several versions of an image, because its tag has moved. No I/O.
 
-The version of an image is the untrusted imageID in the status of a container.
+The version of an image is the digest in the imageID of a container's status, or the whole imageID
+if there is no digest. The imageID is not trusted.
 """
 
 from __future__ import annotations

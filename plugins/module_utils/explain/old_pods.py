@@ -25,13 +25,14 @@ from .diagnosis import Cause
 
 # Kinds of causes
 PREVIOUS_TEMPLATE = "old-pod"
-#: The pod has the previous template, and so would its replacement.
+#: The pod has the previous template, and a replacement of the pod would have the same template.
 PREVIOUS_TEMPLATE_KEPT = "held-pod"
 #: The pod has neither the previous nor the new template.
 THIRD_TEMPLATE = "stuck-pod"
 
 KINDS = (PREVIOUS_TEMPLATE, THIRD_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
-#: Pods with the template that a rollback restores: a rollback would not replace these unready pods.
+#: Kinds of unready pods that already have the template that a rollback restores. A rollback would
+#: therefore not replace these pods.
 ROLLBACK_BLOCKING_KINDS = (PREVIOUS_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
 
 _DELETE_ADVICE = (

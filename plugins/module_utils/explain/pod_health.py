@@ -27,7 +27,7 @@ from .failure_reasons import (
     WARNED,
 )
 
-#: Maximum count of an Event, because another client may write any number.
+#: A higher count of an Event is lowered to this value: another client may write any count.
 MAX_EVENT_COUNT = 10**6
 _DESCRIBE_POD = "{kubectl} describe pod {pod}"
 
@@ -53,7 +53,7 @@ class Vitals(t.NamedTuple):
 
 #: The pods at the start of a soak, by uid.
 InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
-#: The manifests, by uid.
+#: The pods as last read from the API, by uid.
 CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
 
 
@@ -127,7 +127,7 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
            uids_to_check: t.Container[str] | None = None) -> list[Cause]:
     """Return the causes of failures of the initial pods.
 
-    uids_to_check: None means all.
+    uids_to_check: the pods to check for failures other than a deletion. None means all pods.
     """
     lost_by_uid = lost_pods(initial_pods, pods)
     has_too_many_deletions = len(lost_by_uid) > allowed_deletions
@@ -193,7 +193,7 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
     """Return the causes if a pod was evicted, rejected or lost with its node."""
-    # For a pod with a deletionTimestamp, diagnosis.pod_causes() ignores the containers.
+    # Add a deletionTimestamp, so that diagnosis.pod_causes() ignores the containers.
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn, before the first write, of failures that Services, quotas and nodes make likely. No I/O."""
+"""Before the first write, warn of likely failures, such as a quota that is too small. No I/O."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: Replaces the unknown value of the new pods' deployment label. No selector matches it.
+#: Stands for the value of the new pods' deployment label, which is not yet known. No selector
+#: requires this value, because a label value cannot contain "?".
 _UNKNOWN_VALUE = "?"
 
 
 @dataclasses.dataclass(frozen=True)
 class RelatedObjects:
-    """The objects that affect an update. None means that the user may not list them."""
+    """The objects that affect an update. None: the user is not allowed to list these objects."""
 
     services: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
@@ -174,6 +175,7 @@ def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
 
 
 def _needed_amounts(update: _Update, surge: int) -> quotas.Amounts:
+    """Return the amounts that the new pods and any new controller add to the usage."""
     pods = quotas.needed_amounts(update.primary.template, update.template,
                                  update.desired_replicas, surge)
     return pods + quotas.Amounts(update.flow.quota_names)
@@ -278,7 +280,10 @@ class _Server(t.NamedTuple):
 
 
 def _find_servers(update: _Update) -> list[_Server]:
-    """Return the containers that declare the target port of a Service, or the only container."""
+    """Return the containers that declare the target port of a Service.
+
+    If no container declares this port, return the only container of the pod.
+    """
     spec = _map(update.template, "spec")
     containers = _list(spec, "containers")
     candidates = [*containers, *filter(quotas.is_sidecar, _list(spec, "initContainers"))]

@@ -106,8 +106,9 @@ def effective_amounts(template: Json, field: str) -> Amounts:
             sidecar_amounts += _amounts_of(container, field)
         largest_during_init |= (sidecar_amounts if is_sidecar(container)
                                 else sidecar_amounts + _amounts_of(container, field))
-    # Pod-level requests replace the sum over the containers. A pod-level limit counts as a request
-    # only if no container has a request for this resource.
+    # The amounts in spec.resources of the pod replace the sum over the containers. But for
+    # field="requests", a limit in spec.resources counts as a request only if no container has a
+    # request for this resource.
     total = Amounts({**_amounts_of(spec, field), **(total | largest_during_init),
                      **parse_amounts(_map(spec, "resources", field))})
     overhead = parse_amounts(_map(spec, "overhead"))

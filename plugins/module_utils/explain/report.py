@@ -67,7 +67,8 @@ def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool =
                is_watched: bool = False) -> None:
     """Append a sample if it differs from the previous sample, or if the task ends.
 
-    If there are more than MAX_SAMPLES samples, delete every other sample.
+    If there are more than MAX_SAMPLES samples, delete each second sample, but keep the first and
+    the last sample.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
@@ -165,7 +166,7 @@ def summary(request: Request, status: RolloutStatus, is_real: bool = True) -> st
 
 
 def pod_fields(item: Json, is_new: bool) -> Json:
-    """Return the fields of a pod."""
+    """Return the element of `pods` in the result for one pod."""
     status = item.get("status") or {}
     conditions = {condition["type"]: condition["status"]
                   for condition in status.get("conditions") or []}

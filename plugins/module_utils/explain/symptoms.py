@@ -35,7 +35,8 @@ def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # If a node stops responding, the node controller sets Ready to False, with no `reason`.
+        # If a node stops responding, the node controller sets the condition Ready to False, with no
+        # `reason`, and the status of each container remains ready.
         container_statuses = _list(status, "containerStatuses")
         are_ready = bool(container_statuses) and all(
             container_status.get("ready") is True for container_status in container_statuses)
@@ -67,7 +68,7 @@ def grace_period_symptom(metadata: Json) -> Symptom:
 
 
 def outdated_replica_set_symptom(replica_set: Controller, size: int) -> Symptom:
-    """Return the symptom of a ReplicaSet that records another size of its Deployment."""
+    """Return the symptom of a ReplicaSet whose annotation differs from its Deployment's size."""
     recorded_size = server_desired_replicas(replica_set.annotations)
     return Symptom("", f"its annotation {SERVER_DESIRED} is {recorded_size} instead of {size}, so "
                        "the Deployment controller replaces no pods")

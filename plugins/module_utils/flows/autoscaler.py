@@ -6,9 +6,9 @@
 
 Otherwise, the autoscaler would scale up the primary while the update scales it down.
 
-selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
-in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1.
-(Kubernetes does not scale up from 0 replicas.)
+`selectPolicy: Disabled` stops scaling by metrics, but minReplicas still applies
+(reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore
+has `minReplicas: 1`. An autoscaler never scales up a controller that has 0 replicas.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 #: spec.behavior of a frozen autoscaler.
 _FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
                     "scaleDown": {"selectPolicy": "Disabled"}}
-#: Actions that scale a controller, by the task itself or by the controller manager.
+#: Actions after which the task or the controller manager scales a controller.
 _SCALING_ACTIONS = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or a step for the autoscaler that must come first.
+    """Return the planned decision, or a step that must first freeze or restore the autoscaler.
 
     Raises RolloutError.
     """
@@ -70,9 +70,9 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the planned step or, before the end of the update, the restore step.
+    """Return the planned step or, if this step would complete the update, the restore step.
 
-    Without a restore step, the planned step gets a warning.
+    If there is no restore step, the step that completes the update gets a warning.
     """
     if not step.completes_update:
         return step

@@ -75,9 +75,9 @@ class Cluster(t.Protocol):
         """Return the names of the matching nodes. Raises RolloutError."""
 
     def has_change_times(self) -> bool:
-        """Return whether managedFields have the times of the last changes (since Kubernetes 1.25).
+        """Return whether the server updates a time in managedFields at each change of a field.
 
-        Raises RolloutError.
+        True for Kubernetes 1.25 and newer. Raises RolloutError.
         """
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
@@ -96,7 +96,10 @@ class RealCluster(Cluster, t.Protocol):
 
 
 class Model(t.Protocol):
-    """The simulated cluster of check mode, by default without pods, history and nodes."""
+    """The simulated cluster of check mode.
+
+    By default, the methods return no pods, no history and no nodes.
+    """
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the controllers of a kind by name."""
@@ -174,7 +177,10 @@ class Memory:
         return self._caches
 
     def delay_next_pod_list(self, now: float, are_all_reparented: bool) -> None:
-        """Delay the next list of pods if a handover step has reparented all pods."""
+        """Delay the next list of pods if a handover step has reparented all pods.
+
+        now: the current time by the monotonic clock.
+        """
         self.next_pod_list = now + (POD_LIST_INTERVAL if are_all_reparented else 0)
 
 
@@ -203,8 +209,8 @@ def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
 class Holder(t.NamedTuple):
     """A controller with pods, and the labels that distinguish new pods from old pods.
 
-    During a rollback, the pods of the update still count as new. Without an update, all pods count
-    as new.
+    During a rollback, pods that the update has created still count as new. Without an update, all
+    pods count as new.
     """
 
     controller: Controller
@@ -241,8 +247,9 @@ class RolloutStatus:
     unavailable: int = 0
     #: When the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
-    #: before: the images by container before the update. after: the survivor's images now.
+    #: The images before the update, by container.
     before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: The current images of the survivor, by container.
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     template: Json | None = None
     #: The number of new pods at which the update is paused.
@@ -299,7 +306,7 @@ class Flow(t.Protocol[ObservedT]):
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
-        """Return an observation of the stored objects, without sending requests."""
+        """Return an observation of the objects, mainly from the cache of the gateway."""
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
         """Return the template for new pods, or None. Raises RolloutError."""

@@ -94,7 +94,7 @@ def is_closed(controller: Controller) -> bool:
 
 
 def with_unfinished_phase(status: RolloutStatus) -> RolloutStatus:
-    """Return the status; with a closed template, its phase is not "complete".
+    """Return the status, but never with the phase "complete" while the template is closed.
 
     During a migration, only the ControllerRevision and the closed template show an unfinished
     handover.
@@ -234,7 +234,7 @@ def reparent_or_wait(pods: tuple[Pod, ...] | None, source: Controller, target: C
 
 def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, target: Controller,
                   labels: t.Mapping[str, str | None] | None = None) -> Step | None:
-    """Return the step that reparents the pods of the source, or None if it has no pods.
+    """Return the step that reparents the pods of the source, or None if the source has no pods.
 
     Each patch also sets `labels`, and removes labels with the value None.
     """
@@ -408,13 +408,13 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
             "replicas": desired_size, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # In the template of a closed successor, the priority class is CLOSED.
+            # A closed successor has the class CLOSED: use the class in the takeover annotation.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of a template as the API server stores it: with metadata, even if empty."""
+    """Return the hash of the template in its stored form, which always has `metadata`."""
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 

@@ -38,8 +38,9 @@ def requested_revision(request: Request, controller: Controller,
                        history: t.Sequence[Revision]) -> Revision | None:
     """Return the revision to roll back to. Must only be called if no update is in progress.
 
-    Returns the current revision if this request has rolled back to it already, and None if the last
-    update has been rolled back already. Raises RolloutError. history: newest first.
+    Returns the current revision if this request has already rolled back to the current revision.
+    Returns None if the last update was by another request and has been rolled back. Raises
+    RolloutError. history: newest first.
     """
     current = _current_revision(request, controller, history)
     recorded_number = controller.last_rollout.get("revision")
@@ -58,9 +59,9 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
                      in_progress: bool) -> int | None:
     """Return the number of the revision to roll back to, for a server-driven controller.
 
-    Returns None if the update in progress must be rolled back, or if the last update has been
-    rolled back already. Raises RolloutError. former_numbers: the earlier revision numbers of the
-    current template.
+    Returns None if the update in progress must be rolled back, or if the last update was by another
+    request and has been rolled back. Raises RolloutError. record: the record of an unfinished
+    update. former_numbers: the earlier revision numbers of the current template.
     """
     current = _current_revision(request, controller, history)
     # The recorded update has given its template the number record.revision + 1.
@@ -100,7 +101,10 @@ def _current_revision(request: Request, controller: Controller,
 
 
 def _is_last_update_undone(controller: Controller) -> bool:
-    """Return whether the last update was rolled back, and the template is unchanged since."""
+    """Return whether the last update was undone, and the template is unchanged since.
+
+    An update by a request for `previous` does not count, nor does a rollback to a to_revision.
+    """
     record = controller.last_rollout
     template_hash = identity.digest(
         without_label(controller.template, controller.kind.server_label))

@@ -48,8 +48,8 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     is_recorded: annotations or labels, which any client may have written, name the request.
     is_confirmed: a dry run confirms the record, or this task has written it.
 
-    The first comment is the header of a table in docs/internals/forged-annotations.md. The other
-    comments are the rows.
+    The comments in the body are a table of docs/internals/forged-annotations.md: first the header,
+    then the rows.
     """
     # | equal to the desired template | recorded for this request | confirmed | match |
     # | yes | any | any | exact |
@@ -82,7 +82,7 @@ def is_result_recorded(request: Request, controller: Controller) -> bool:
 
 
 def record_entry(fingerprint: str, controller: Controller, label_key: str) -> str:
-    """Return the value of the field `request` in the record of an ended update."""
+    """Return the value for the field `request` in the record of an ended update."""
     return f"{fingerprint}/{digest(controller.template, label_key)}"
 
 

@@ -112,6 +112,7 @@ def nothing_to_roll_back(request: Request, newest_other_revision: Revision | Non
     newest_other_revision: the newest revision with a template other than the current template.
     finish_commands: the commands that finish an update in progress.
     """
+    # `previous` is the end of the message.
     previous = (f"; the previous revision is {newest_other_revision.number} "
                 f"({image_names(images_of(newest_other_revision.template))})"
                 if newest_other_revision else "")
@@ -124,7 +125,7 @@ def template_lost(request: Request, is_paused: bool, newest_other_revision: Revi
                   blocks_other_updates: bool) -> RolloutError:
     """Return the error for a rollback if the old template no longer exists.
 
-    blocks_other_updates: whether a task with an image is refused until the update has ended.
+    blocks_other_updates: whether a task that sets an image is refused until the update has ended.
     """
     finish_command = advise_rerun(is_paused)
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
@@ -140,9 +141,9 @@ def template_lost(request: Request, is_paused: bool, newest_other_revision: Revi
 
 def _finish_or_rollback_commands(request: Request, newest_other_revision: Revision | None,
                                  finish_commands: t.Sequence[str]) -> t.Sequence[str]:
-    """Return alternatives: the commands that finish an update, and a rollback to the revision.
+    """Return two alternatives: finish the update, or roll back to the revision.
 
-    Without a revision, the update must be finished before a task may set an earlier image.
+    Without a revision, return a sequence: finish the update, then set an earlier image.
     """
     command = rollback_command(request, newest_other_revision)
     if newest_other_revision or not finish_commands:
@@ -151,9 +152,10 @@ def _finish_or_rollback_commands(request: Request, newest_other_revision: Revisi
 
 
 def rollback_command(request: Request, newest_other_revision: Revision | None) -> str:
-    """Return the command that rolls back to a revision, or that updates to an earlier image.
+    """Return the command that rolls back to the revision.
 
-    The image is a placeholder, since a user with annotate permission can forge the recorded image.
+    Without a revision, return the command that updates to an earlier image. The image is a
+    placeholder, since a user with annotate permission can forge the recorded image.
     """
     if newest_other_revision is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)

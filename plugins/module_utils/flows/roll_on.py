@@ -4,8 +4,8 @@
 
 """Write checksums of ConfigMaps and Secrets into the pod template (option roll_on).
 
-After a run has acquired the Lease, its checksums are constant, so that all new pods have the same
-template.
+After a run has acquired the Lease, the run does not change the checksums, so that all new pods
+have the same template.
 """
 
 from __future__ import annotations
@@ -64,15 +64,17 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
 
 def _stored_checksums(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
                       cluster: Cluster) -> dict[str, str]:
-    """Return the checksums of an update in progress; {} if they are for other objects.
+    """Return the checksums that an update in progress has stored, for use in this task.
 
-    With the new checksum of a changed Secret, the template would differ from the template of the
-    update, and the task could not finish the update.
+    Returns {} if no update is in progress, or if the checksums are for other objects. With the new
+    checksum of a changed Secret, the template would differ from the template of the update, and the
+    task could not finish the update.
     """
     observed = flow.find(request, cluster)
     controller = flow.controller_of_new_pods(observed)
     direction = flow.status(request, observed).direction
-    # During a rollback, only a successor still has the new template.
+    # During a rollback, a successor still has the new template. Without a successor, the rollback
+    # has already written the old template into the controller.
     if controller is None or direction not in ("forward", flow.creates_successor and "back"):
         return {}
     stored_checksums = object_meta.checksums(controller.template)

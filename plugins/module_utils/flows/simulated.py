@@ -68,7 +68,10 @@ class SimulatedCluster(Model):
                      if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return all ControllerRevisions. The first call adds those of the real cluster."""
+        """Return all ControllerRevisions, including the revisions of controllers not in `uids`.
+
+        The first call adds the revisions that real controllers in `uids` have.
+        """
         if self._look_up_revisions:
             real_uids = [uid for uid in self._initial_uids if uid in uids]
             items = self._look_up_revisions(real_uids) if real_uids else []

@@ -45,7 +45,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
     """Return the planned decision, or a WatchPods if a soak comes first.
 
     The step that pauses the update also writes the annotation of the soak. The step that completes
-    the update removes it.
+    the update removes this annotation.
     """
     decision, primary = plan(), observed.primary
     if primary is None:

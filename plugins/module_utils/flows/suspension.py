@@ -41,7 +41,8 @@ class Tool(t.NamedTuple):
 
     #: The annotation that excludes an object.
     annotation: str
-    #: The label of an applied object, with the name of the Kustomization or HelmRelease.
+    #: The key of a label of an applied object. The value of the label is the name of the
+    #: Kustomization or HelmRelease.
     label: str
     #: The field manager in metadata.managedFields of an applied object.
     manager: str

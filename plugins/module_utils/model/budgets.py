@@ -73,7 +73,7 @@ def allowed_disruptions(budget: Json, desired: int) -> int:
 def desired_healthy(budget: Json, expected: int) -> int:
     """Return how many pods must stay healthy, or 0 for an invalid budget.
 
-    expected: the sum of spec.replicas of all controllers with selected pods. Source:
+    expected: the sum of spec.replicas of the controllers whose pods the budget selects. Source:
     getExpectedPodCount of the disruption controller (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
@@ -82,7 +82,8 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, default=0)
 
 
-#: Maps each operator to a test of a label value against the values of an expression. Source:
+#: For each operator, a function of the value of a label (None if the label is missing) and the
+#: values in the expression. The function returns whether the label matches. Source:
 #: Requirement.Matches (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,

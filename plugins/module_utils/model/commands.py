@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of a failed task that a suggested ad-hoc command repeats.
+"""Define which options of a failed task are repeated in a suggested ad-hoc command.
 
 For example, a command that resumes an update repeats `pause_at`. Without `pause_at`, the command
 would update all pods to a version that has just failed.
@@ -97,7 +97,7 @@ FLEET_NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
 _NEVER_REPEATED = {"api_version"}
 #: Options whose values have several lines, or name a file of this machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove these options from a command, since the value None removes an option.
+#: Changes that remove all options that set images or a template. (None removes an option.)
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: A command that changes any of these options is for a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}

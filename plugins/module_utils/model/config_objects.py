@@ -88,6 +88,7 @@ def _references_of_spec(spec: t.Mapping[str, t.Any]) -> t.Iterator[tuple[Referen
 def _references_of_source(source: t.Mapping[str, t.Any],
                           fields: t.Mapping[str, str]) -> t.Iterator[tuple[Reference, bool]]:
     for kind, field in fields.items():
+        # The value of a field such as configMapRef, not yet a Reference.
         reference = mapping(source, field)
         name = text(reference, "name") or text(reference, "secretName")
         if is_name(name):

@@ -103,7 +103,7 @@ def _labels_and_selector(source: str, kind: Kind, metadata: Json, spec: Json,
 
 
 def refuse_non_json(option: str, value: t.Any) -> t.Any:
-    """Return the value. Raises RolloutError for values that are not JSON, such as dates, sets."""
+    """Return the value. Raises RolloutError for values that are not JSON, such as dates or sets."""
     try:
         json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ import typing as t
 from . import error_pages, shell
 from .fields import escape_unprintable
 
-#: Maximum number of stack frames, and of characters of the text, in an internal error.
+#: Limits of an internal error: the number of stack frames, and the length of the exception's text.
 MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
@@ -35,7 +35,7 @@ class RolloutError(Exception):
         #: Commands, and hints in plain language, one per line.
         self.next_command = as_lines([next_command] if isinstance(next_command, str)
                                      else next_command)
-        #: The task's result so far.
+        #: Fields of the task's result so far.
         self.progress: dict[str, t.Any] = {}
         #: The status of the update, in one sentence.
         self.status = ""
@@ -59,7 +59,8 @@ class RolloutError(Exception):
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []
         lines += [f"See {url}"] if url else []
-        # Reasons come from the cluster. Their indentation prevents a forged "Next:".
+        # The reasons come from the cluster. With "Reason: " or the indentation before a reason, the
+        # reason does not look like the line "Next:".
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
     def as_result(self) -> dict[str, t.Any]:
@@ -76,7 +77,7 @@ class NoSuchController(RolloutError):
     page = "controller"
     #: Whether another client has deleted the controller during the task.
     was_deleted = False
-    #: The kind of a controller with this name that is being migrated, or "".
+    #: If a controller with this name is being migrated, the kind of this controller, or else "".
     migrated_kind = ""
 
 

@@ -69,7 +69,7 @@ def rfc3339(timestamp: float) -> str:
 
 
 def pairs(labels: t.Mapping[str, t.Any]) -> str:
-    """Return labels in the format of a kubectl selector: "app=foo,tier=web"."""
+    """Return labels as one text in the format of a kubectl selector: "app=foo,tier=web"."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 

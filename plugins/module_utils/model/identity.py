@@ -48,7 +48,10 @@ def is_label_value(value: str) -> bool:
 
 
 def successor_name(name: str, suffix: str) -> str:
-    """Return the name of the successor, such as foo-354aa2c0fa for the primary foo."""
+    """Return the name with the suffix, such as foo-354aa2c0fa for the successor of foo.
+
+    A long name is shortened. Names of Leases and ControllerRevisions are also created here.
+    """
     return f"{name[: MAX_NAME_LENGTH - len(suffix) - 1].rstrip('-.')}-{suffix}"
 
 
@@ -63,7 +66,7 @@ def lease_name(kind: str, name: str) -> str:
 
 
 def shared_lease_name(name: str) -> str:
-    """Return the name of the Lease that tasks for all kinds share: baton-kubernetes-foo."""
+    """Return the name of the shared Lease for controllers of all kinds: baton-kubernetes-foo."""
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 

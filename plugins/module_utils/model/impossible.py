@@ -42,12 +42,14 @@ def refuse_impossible_request(request: Request) -> None:
         raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
                            f"({request.soak:g} s)")
     if (request.min_ready_seconds or 0) >= request.progress_deadline:
-        # The API server has the same rule for Deployments: no pod could become available in time.
+        # Otherwise, no pod could become available in time. The API server has the same rule for
+        # Deployments.
         raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater "
                            f"than min_ready_seconds ({request.min_ready_seconds} s)")
 
 
 def _refuse_unsupported_limits(request: Request) -> None:
+    """Refuse a max_surge, max_unavailable or pod_replacement_policy that the kind cannot have."""
     if request.kind.replaces_in_place and (request.max_surge.value
                                            or not request.max_unavailable.value):
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
@@ -85,6 +87,7 @@ def _check_keep_old(request: Request) -> None:
 
 def _check_wait_false(request: Request) -> None:
     """Refuse wait=false for an update in which the task itself has work to do."""
+    # Each key is a part of an error message: an option, and why the option needs wait=true.
     reasons_to_wait = {
         f"kind={request.kind}, because the task itself scales the pods":
             not request.kind.is_server_driven,

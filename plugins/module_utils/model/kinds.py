@@ -169,10 +169,12 @@ class State(StrEnum):
 
     @property
     def updates(self) -> bool:
+        """Return whether the task updates the controller to a template."""
         return self is State.UPDATED
 
     @property
     def restarts(self) -> bool:
+        """Return whether the task restarts the pods."""
         return self is State.RESTARTED
 
     @property
@@ -205,7 +207,7 @@ class Module(StrEnum):
                          else not kind.is_migration_only))
 
     def changeable_kinds(self, kind: Kind) -> tuple[Kind, ...]:
-        """Return the kinds that a task may change, the user's kind first."""
+        """Return the kinds of the controllers that a task may change, the user's kind first."""
         return (kind, Kind.DEPLOYMENT) if self is Module.MIGRATION else (kind,)
 
     @property

@@ -21,7 +21,8 @@ from .settings import has_only_valid_settings
 from .soaks import Soak
 from .template import images_of
 
-# The primary is the controller that the user names. The successor replaces its pods.
+# The primary is the controller whose name the user gives. The pods of the successor replace the
+# pods of the primary.
 
 #: Label that distinguishes the pods of primary and successor.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
@@ -32,7 +33,7 @@ PARTNER_UID = "baton.kubernetes/partner-uid"
 #: Replicas of the primary at the start of the update. Both controllers have this annotation,
 #: because one of them may be deleted.
 ORIGINAL = "baton.kubernetes/original-replicas"
-#: Hash of the template that the API server stores for the successor, with its defaults.
+#: Hash of the successor's template as the API server stores the template, with default values.
 SUCCESSOR_HASH = "baton.kubernetes/next-spec"
 #: Number of new pods at the pause.
 PAUSED = "baton.kubernetes/paused"
@@ -40,9 +41,9 @@ PAUSED = "baton.kubernetes/paused"
 SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler: its fields before the update.
 FROZEN = "baton.kubernetes/frozen"
-#: Keys of the annotations that the update has set to suspend Flux.
+#: Keys of the annotations by which the update has suspended Flux.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
-#: The data to finish a handover, with the fields of Takeover.
+#: The data to finish a handover, as JSON with the fields of Takeover.
 TAKEOVER = "baton.kubernetes/takeover"
 #: The record of an update, such as
 #: {"outcome": "updated", "from": {"web": "shop:1"}, "to": {"web": "shop:2"}, ...}.
@@ -68,10 +69,10 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 #: Label on ControllerRevisions created by the controller manager.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 REVISION = "deployment.kubernetes.io/revision"
-#: Earlier revisions of a ReplicaSet. The Deployment controller copies neither this nor REVISION
-#: from the Deployment.
+#: Earlier revision numbers of a ReplicaSet. The Deployment controller copies neither this
+#: annotation nor REVISION from the Deployment to the ReplicaSet.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: On a ReplicaSet: spec.replicas of its Deployment, as of the last change of the ReplicaSet's size.
+#: On a ReplicaSet: spec.replicas of the Deployment when the ReplicaSet was last scaled.
 SERVER_DESIRED = "deployment.kubernetes.io/desired-replicas"
 #: "true" on a DeploymentConfig that the migration has paused. A rollback resumes it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
@@ -80,7 +81,7 @@ HOLDER = "baton.kubernetes/holder"
 
 #: Annotations that the last step of the update removes.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_HASH, PAUSED, TAKEOVER)
-#: Annotations that primary and successor do not share.
+#: Annotations that are not copied between primary and successor.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
 
@@ -129,16 +130,16 @@ class Rollout:
     after: dict[str, str]  # images by container
     #: When the update began or was last reversed, in RFC 3339.
     time: str
-    #: The ReplicaSet or ControllerRevision with the previous template, or "".
+    #: The name of the ReplicaSet or ControllerRevision with the previous template, or "".
     previous_name: str
     #: The highest revision number at the start of the update, or 0.
     revision: int
     #: Previous values of the fields of spec that the update changes, except the template.
     original: Json
-    #: Values of these fields during the update. A pause adds `paused`.
+    #: Values of these fields during the update. A pause of a Deployment adds spec.paused (true).
     overrides: Json
     request: str  # hash
-    #: Hash of the template that the API server stores, or "" until the template is read again.
+    #: Hash of the template that the API server stores, or "" until a task has read this template.
     template: str = ""
     to_revision: int | None = None
     #: Number of new pods at the pause.
@@ -153,7 +154,7 @@ class Rollout:
     @property
     def text(self) -> str:
         """Return the value of the annotation."""
-        # "set" names a ReplicaSet or ControllerRevision.
+        # The key "set" holds the name of a ReplicaSet or ControllerRevision.
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
                   "set": self.previous_name, "revision": self.revision, "original": self.original,
                   "paced": self.overrides, "request": self.request, "template": self.template,
@@ -197,13 +198,16 @@ class Revision:
 
 
 def partner(annotations: Annotations) -> str | None:
-    """Return the name of the other controller."""
+    """Return the name of the controller's partner in the update, or None."""
     name = annotations.get(PARTNER)
     return name if name and is_name(name) else None
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the uid of the other controller, or "not readable" if it is invalid."""
+    """Return the uid of the controller's partner in the update, or None.
+
+    For an invalid uid, returns "not readable".
+    """
     uid = annotations.get(PARTNER_UID)
     is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
     return uid if is_valid else "not readable"
@@ -293,17 +297,20 @@ def revision(annotations: Annotations) -> int:
 
 
 def server_desired_replicas(annotations: Annotations) -> int | None:
-    """Return the size of the Deployment that a ReplicaSet records, or None."""
+    """Return the value of SERVER_DESIRED on a ReplicaSet, or None."""
     return values.parse_int32(annotations.get(SERVER_DESIRED))
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the keys of the annotations that the update has set to suspend Flux."""
+    """Return the keys of the annotations by which the update has suspended Flux."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 
 def is_frozen(annotations: Annotations) -> bool:
-    """Return whether the autoscaler has the annotation FROZEN, valid or invalid."""
+    """Return whether the autoscaler has the annotation FROZEN, valid or invalid.
+
+    Does not test whether the autoscaler is disabled (see is_frozen() in flows/autoscaler.py).
+    """
     return FROZEN in annotations
 
 
@@ -375,7 +382,7 @@ def server_revision(item: Json) -> Revision | None:
     if not values.is_pod_template(template) or not fields.is_count(number):
         return None
     name, creation_time = metadata["name"], fields.text(metadata, "creationTimestamp")
-    # Only the number can change, so a later change means a new number.
+    # After the creation, only the revision number can change. A later change means a new number.
     is_renumbered = any(fields.text(entry, "time") > creation_time
                         for entry in fields.objects(metadata, "managedFields"))
     return Revision(number, template, creation_time, "", name, owner_uid(item),

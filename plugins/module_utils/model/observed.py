@@ -50,7 +50,7 @@ class Controller:
     generation: int
     #: Whether the status is up to date (status.observedGeneration).
     is_observed: bool
-    #: The number of pods, without terminating pods (status.replicas).
+    #: status.replicas: the number of pods that are not terminating.
     current: int
     ready: int
     available: int
@@ -58,7 +58,7 @@ class Controller:
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
-        """Parse an object. Items of a list have no kind, so pass the kind of an item."""
+        """Parse an object. kind: required for an item of a list, because the item has no kind."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
         owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
         failures = [condition for condition in status.get("conditions") or []
@@ -110,7 +110,10 @@ class Controller:
 
     @property
     def max_pods(self) -> int:
-        """The maximum number of pods, without terminating pods. Requires is_observed."""
+        """An upper bound for the number of pods that are not terminating.
+
+        The bound is only valid if is_observed.
+        """
         return max(self.replicas, self.current)
 
     @property
@@ -161,11 +164,11 @@ class Controller:
 
     @functools.cached_property
     def possible_label_values(self) -> list[str]:
-        """The values in the selector that may be a value of the deployment label."""
+        """The values in the selector that have the form of a deployment label's value."""
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
-        """Return whether the controller has the name of a successor of the primary.
+        """Return whether an update of `primary` would give this controller's name to a successor.
 
         The name and the selector are evidence: a user with annotate permission can change neither.
         """
@@ -211,7 +214,7 @@ class Controller:
 
 
 class IndexedControllers(t.Mapping[str, Controller]):
-    """Controllers by name, with an index of partners for namespaces with many controllers."""
+    """Controllers by name. An index makes partners_of() fast if there are many controllers."""
 
     def partners_of(self, name: str) -> list[Controller]:
         raise NotImplementedError
@@ -236,7 +239,7 @@ class Pod(t.NamedTuple):
     uid: str
     labels: Json
     owner_uid: str  # or ""
-    owner_index: int = 0  # of the controller in metadata.ownerReferences
+    owner_index: int = 0  # position of the controlling owner in metadata.ownerReferences
 
     @classmethod
     def from_api(cls, metadata: Json) -> Pod:
@@ -312,18 +315,18 @@ class Observed:
     #: The pods that match the successor's selector, or None outside a handover.
     pods: tuple[Pod, ...] | None = None
     terminating: Terminating = NONE_TERMINATING
-    #: The HorizontalPodAutoscaler of the primary. Also None before the first read.
+    #: The HorizontalPodAutoscaler of the primary; None if there is none, or before the first read.
     autoscaler: Json | None = None
     #: PodDisruptionBudgets. Empty before the first read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas of the primary before the update, or None if this task has not observed it.
+    #: spec.replicas of the primary before the update; None if this task has not observed this size.
     size: int | None = None
     #: Whether a dry run has shown that admission turns the desired template into the current
     #: template.
     is_confirmed: bool = False
     #: The newest revision is first.
     history: tuple[Revision, ...] = ()
-    #: The value to write to the annotation SOAK after a soak has passed in this task, or None.
+    #: The value for the annotation SOAK if a soak has passed in this task, or else None.
     passed_soak: str | None = None
 
     @property

@@ -81,12 +81,14 @@ MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
     release_owner=dict(type="bool", default=Request.releases_owner),
 )
 _MIGRATION_HINT = f"use the module baton.kubernetes.{Module.MIGRATION}"
+#: For rolling_update, the migration module and the roles.
 _REMOVED_FROM_UPDATES_AND_ROLES = {
     "order_annotation": "the controllers in names are updated in the order of that list, and "
                         "selected controllers in alphabetical order",
     "record_events": "each step is recorded as an Event if the task may create Events",
 }
 _HISTORY_HINT = "the last 10 templates are stored, as many as a Deployment stores by default"
+#: For rolling_update, the migration module and rolling_update_info, but not for the roles.
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
 #: The replacement of each option that rolling_update no longer has.
 REMOVED = {
@@ -128,7 +130,7 @@ def parse_request(params: Json) -> Request:
     module = Module(options.get("module", Request.module))
     state = State(options.get("state", module.default_state))
     kind = parse_kind("kind", options.get("kind", Request.kind), module)
-    if state.rolls_back:  # The user may add state=rolled_back to the task of the update.
+    if state.rolls_back:  # Ignore the template: a user may just add state=rolled_back to a task.
         options = {key: value for key, value in options.items()
                    if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, options)

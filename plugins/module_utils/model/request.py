@@ -34,20 +34,20 @@ class Request:
     kind: Kind = Kind.REPLICATION_CONTROLLER
     #: The name of a successor that replaces the primary for good, or None.
     next_name: str | None = None
-    #: Images by container name. "" stands for the container with an image of the same repository,
-    #: or for the only container.
+    #: Images by container name. "" stands for the only container with an image of the same
+    #: repository as the new image or, if no container has one, for the only container.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: A strategic merge patch for the pod template.
     template: Json | None = None
     #: The manifest of the successor.
     definition: Json | None = None
     roll_on: tuple[Reference | str, ...] = ()
-    #: Checksum of each referenced object. None before they are read (flows/roll_on.py).
+    #: The checksum of each object in roll_on. None before flows/roll_on.py reads the objects.
     checksums: t.Mapping[str, str] | None = None
-    #: The revision to restore. If None, a rollback undoes the update in progress. Also None before
-    #: `previous` is resolved.
+    #: The number of the revision to restore. None if a rollback undoes the update in progress, or
+    #: if the value `previous` is not resolved to a number yet.
     to_revision: int | None = None
-    #: Whether to_revision is `previous` (flows/previous.py).
+    #: Whether the option to_revision has the value `previous` (flows/previous.py).
     rolls_back_to_previous: bool = False
     #: The template of to_revision, or None before the history is read.
     revision_template: Json | None = None
@@ -145,7 +145,7 @@ class Request:
                                    timeout=None, roll_on=(), checksums=None)
 
     def apply_to(self, template: Json) -> Json:
-        """Return the desired template if no dry run is needed. Raises RolloutError."""
+        """Return the desired template of a request that needs no dry run. Raises RolloutError."""
         if self.revision_template is not None:
             return self.revision_template
         if self.state.restarts:
@@ -187,11 +187,12 @@ class Request:
     def command(self, state: State | None = None, *, fallback: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command of this task with another state or other options.
 
-        changes: None removes an option. `images` maps containers to images.
+        changes: the new values of options. The value None leaves out the option. The value of
+        `images` maps container names to images.
 
         A command with another state, name or template is for this controller alone. Any other
         command is for all controllers of the task. If no command is safe to paste, return
-        `fallback`, or advice if it is empty.
+        `fallback` or, if `fallback` is "", a sentence of advice.
         """
         return _command(self, state, fallback, changes)
 
@@ -207,6 +208,7 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
             return fallback or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
     state_options = _state_options(request, goal_state, state)
+    # repeats_all: whether the command repeats all options of the task.
     repeats_all = state is None and (
         bool(state_options["to_revision"]) or not goal_state.rolls_back)
     repeated_state = (None if repeats_all or (goal_state.migrates and request.migrates)
@@ -235,7 +237,10 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
 
 
 def _state_options(request: Request, goal_state: State, state: State | None) -> Json:
-    """Return the options state and to_revision of a command. state: None keeps the task's state."""
+    """Return the options state and to_revision of a command.
+
+    goal_state: the state of the command. state: None if the command repeats the task's state.
+    """
     revision = PREVIOUS if request.rolls_back_to_previous else request.to_revision
     return {
         "state": None if goal_state is request.module.module_for(goal_state).default_state

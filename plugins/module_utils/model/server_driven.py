@@ -50,7 +50,7 @@ class ServerDriven(Controller):
         return record if record and self.is_plausible_record(record) else None
 
     def is_plausible_record(self, record: object_meta.Rollout) -> bool:
-        """Return whether an update could have made the changes of settings in the record."""
+        """Return whether an update could have changed the settings as the record says."""
         # An update changes revisionHistoryLimit only from 0 to 1.
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
@@ -70,7 +70,7 @@ class ServerDriven(Controller):
 
     @property
     def desired_replicas(self) -> int | None:
-        """The final number of old pods, not the desired size: 0, or all replicas for a rollback."""
+        """The number of old pods at the end: 0, or all replicas if the update is rolled back."""
         return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
 
@@ -118,7 +118,7 @@ class RevisionDriven(ServerDriven):
 
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
-    """Return the updateStrategy during and before the update, if recorded."""
+    """Return the recorded values of updateStrategy: during the update, then before the update."""
     return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
@@ -127,9 +127,9 @@ def _strategies(record: object_meta.Rollout) -> list[t.Any]:
 class StatefulSet(RevisionDriven):
     """A StatefulSet."""
 
-    #: The ControllerRevision of the template before the update in progress.
+    #: status.currentRevision. During an update, the ControllerRevision of the previous template.
     current_revision: str
-    #: The ControllerRevision of the current template.
+    #: status.updateRevision, the ControllerRevision of the template in spec.
     update_revision: str
     claims: tuple[Json, ...]  # spec.volumeClaimTemplates
     start: int  # spec.ordinals.start
@@ -149,7 +149,8 @@ class StatefulSet(RevisionDriven):
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
     def is_plausible_record(self, record: object_meta.Rollout) -> bool:
-        strategies = _strategies(record)  # The strategy during the update is the first.
+        # If the strategy during the update is recorded, this strategy is the first.
+        strategies = _strategies(record)
         return (super().is_plausible_record(record)
                 and all(map(is_stateful_set_strategy, strategies))
                 and all(text(strategy, "type") == "RollingUpdate" for strategy in strategies[:1]))
@@ -160,7 +161,7 @@ class StatefulSet(RevisionDriven):
         return number(self.rolling_update, "partition")
 
     def recreates_from_previous_template(self, pod: str) -> bool:
-        """Return whether the pod would be recreated from the previous template."""
+        """Return whether the previous template is used if the pod is deleted and created again."""
         return self.replaces_pods_automatically and pod_ordinal(pod) < self.start + self.partition
 
 

@@ -27,7 +27,8 @@ _COMMAND_PREFIXES = (
 _AWX_PREFIXES = ("launch ", "relaunch ")
 #: Words, or ends of words, that the user has to replace.
 PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
-#: Jinja evaluates "{{" and "#jinja2:".
+#: Every text that Ansible evaluates as Jinja ("{{", "{%", "#jinja2:") contains a character of
+#: this set.
 _JINJA_CHARACTERS = set("{#")
 #: The flags for the connection options, by program.
 _CONNECTION_FLAGS = {
@@ -61,7 +62,8 @@ def playbook(name: str, variables: Json) -> str | None:
     """Return the command of a playbook with these variables, or None if a value is not safe."""
     if not _is_safe(variables):
         return None
-    # A text may contain commas, but a list with several entries needs JSON.
+    # With -e key=value, a value is always a text. A text may contain commas, but a list with
+    # several entries would become a single text, so use JSON.
     fits_key_value = all(
         is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)

@@ -33,7 +33,7 @@ class Soak:
     began: float
     #: The number of pods that have passed the soak, or None before its end.
     passed_pod_count: int | None = None
-    #: The length of the passed soak.
+    #: The length of the soak that the pods have passed, or 0 before the end of the soak.
     seconds: float = 0
     #: Reasons of Warning Events about old pods. For new pods, these reasons are ignored.
     old_pod_reasons: tuple[str, ...] = ()

@@ -25,7 +25,9 @@ class Action(StrEnum):
     ANNOTATE = "annotate"
     CREATE = "create"
     SCALE = "scale"
-    RENAME = "rename"  # gives the primary the new template; kubectl renamed the successor instead
+    # Gives the primary the new template. The word is from `kubectl rolling-update`, which renamed
+    # the successor instead.
+    RENAME = "rename"
     RESTORE = "restore"
     DELETE = "delete"
     FREEZE = "freeze"  # freezes an autoscaler
@@ -127,7 +129,7 @@ class Step:
     action: Action
     name: str
     write: Write
-    #: The changed value: a number of replicas, a name, images or an annotation.
+    #: `before` and `after`: the old and the new value, such as a number of replicas or images.
     before: t.Any = None
     after: t.Any = None
     #: Whether the task ends after the step, for example at a pause.
@@ -146,7 +148,7 @@ class Wait:
     is_condition: bool = False
     #: Whether only controllers in the cluster can end the wait. The task then observes less often.
     is_ended_by_server: bool = False
-    #: The controller whose deletion the task waits for.
+    #: The existing controller whose deletion the task waits for.
     deleted: Controller | None = None
     terminating: Terminating = NONE_TERMINATING
     #: Whether no update is in progress or planned, so that the task needs no Lease.
@@ -182,7 +184,7 @@ def patch(controller: Controller, *operations: Json) -> Patch:
 
 
 def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
-    """Return the wait until a controller is deleted."""
+    """Return a Wait for the deletion of a controller."""
     finalizers = ", ".join(controller.finalizers)
     details = "; ".join(filter(None, (reason, f"its finalizers: {finalizers}" * bool(finalizers))))
     return Wait(f"{controller.name} is gone{f' ({details})' if details else ''}",

@@ -140,7 +140,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
 
 
 def containers_with(image: str, template: Json) -> list[str]:
-    """Return the names of the containers with an image of the same repository.
+    """Return the names of the containers whose image has the repository of `image`.
 
     Init containers count only if no other container matches.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compute how far the two controllers of an update may be scaled in one turn.
+"""Compute the sizes to which the two controllers of an update may now be scaled.
 
 Formulas and rounding follow the Deployment controller (pkg/controller/deployment/rolling.go and
 util/deployment_util.go). The growing controller is the successor during an update, and the user's
@@ -92,8 +92,8 @@ def min_shrunk_size(*, desired: int, unavailable: int, shrinking: int,
                     growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    shrinking: spec.replicas of the shrinking controller, including unready pods, which are deleted
-    first. Source: reconcileOldReplicaSets.
+    shrinking: spec.replicas of the shrinking controller. Unready pods count as well, because they
+    are deleted first. Source: reconcileOldReplicaSets.
 
     >>> min_shrunk_size(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8

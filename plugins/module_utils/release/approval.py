@@ -65,7 +65,7 @@ class Approval:
                                                  rollouts.get(text(result, "name"), {}))
             if self.rollouts is None or text(rollout_at_pause, "phase") not in IN_PROGRESS_PHASES:
                 return result
-            # Skip a controller that another client has deleted or updated.
+            # Mark a controller as skipped if another client has deleted or updated the controller.
             return (result | {"rollout": rollout_at_pause | current_rollout}
                     | ({} if current_rollout and is_same_update(rollout_at_pause, current_rollout)
                        else {"skipped": True}))

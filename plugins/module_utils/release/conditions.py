@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The conditions of the rows in the decision tables of a release (table.py). No I/O."""
+"""The conditions that the rows of a release's decision tables (table.py) use. No I/O."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class Release:
         return any(event.turn.do == "analyze" for event in self.history.events_at_stage)
 
     def lists_pods_after_update(self, stage: Stage) -> bool:
-        """Return whether the list of pods is the next turn after the update to this stage.
+        """Return whether the list of pods is needed right after the update to this stage.
 
-        In this case, the update itself returns this list, so no separate turn is needed (loop.py).
+        In this case, the update itself returns the list, without a separate turn (loop.py).
         """
         return bool(self.request.verify) and not self.request.analyses and not stage.traffic
 
@@ -128,10 +128,10 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a late approval has failed, and nothing was read since.
+        """Return whether the controllers must be read, because a rollback has failed.
 
-        The next turn reads the controllers: another client may have resumed the update just before
-        the rollback.
+        The rollback followed a late approval. Another client may have resumed the update just
+        before the rollback.
         """
         event, rollback = self.history.failed_event, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
@@ -171,7 +171,7 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class SplitConditions:
-    """The conditions about the share of the requests for the new pods.
+    """The conditions about the share of requests that the new pods get.
 
     Without a split, the requests *follow the pods*: they go to old and new pods alike. A split
     before an update *holds* the requests: all of them go to the old pods.
@@ -187,8 +187,8 @@ class SplitConditions:
     def needs_share(self) -> bool:
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
-        # If more pods are new than at the stage, few old pods remain. The requests that the stage
-        # leaves for old pods would overload these few pods.
+        # If there are more new pods than the stage asks for, few old pods remain. The requests that
+        # the stage leaves for old pods would overload these few pods.
         return self._is_within_stage and not any(event.turn.do == "split"
                                                  for event in self._history.events_at_stage)
 
@@ -218,8 +218,10 @@ class SplitConditions:
     @property
     def _is_within_stage(self) -> bool:
         sizes = self._history.summary.sizes
+        # new_pods_of_stage is the number of new pods that the stage asks for.
         new_pods_of_stage = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
-        # With keep_old, the new pods may exceed the stage early. So count the old pods instead.
+        # With keep_old, there may be more new pods than the stage asks for, although no old pod is
+        # missing yet. So count the old pods instead.
         if self.release.request.keeps_old:
             return sizes["old"] >= sizes["desired"]
         return sizes["new"] <= new_pods_of_stage

@@ -19,7 +19,7 @@ from .summary import Summary
 
 #: In characters.
 MAX_MESSAGE_LENGTH = 1000
-#: In characters. Limited, because AWX passes artifacts to every later job of the workflow.
+#: In characters. AWX passes artifacts to every later job, so a longer report is not passed.
 MAX_REPORT_LENGTH = 500_000
 UNCHANGED = "Nothing has been changed."
 
@@ -73,7 +73,7 @@ class Ending:
 
     @property
     def error(self) -> str:
-        """Return the message of the last task of the role, or ""."""
+        """Return the message with which the role fails, or "" after a success."""
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
         event = self.history.failed_event
@@ -97,7 +97,7 @@ class Ending:
 
     @functools.cached_property
     def rollback(self) -> Json:
-        """Return the result of the rollback after a failure of image_bump."""
+        """Return the result of the rollback by image_bump after a failure, or {}."""
         if self.request.role == "rollback":
             return {}
         event = self.history.last("rollback")
@@ -116,7 +116,7 @@ class Ending:
     def previous_images(self) -> dict[str, str]:
         """Return the images that a rollback of the whole run would restore, by container.
 
-        Returns {} unless all controllers are updated, and had the same images before.
+        Returns {} if a controller is not updated, or if controllers had different images before.
         """
         result_by_name = {text(result, "name"): result for result in self.history.results
                           if not result.get("skipped")}
@@ -190,6 +190,7 @@ class Ending:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback_message}.",
                     *remaining_lines]
         is_awx = self.request.layer == "awx"
+        # Unlike summary.names_in_progress, includes failed updates.
         names_in_progress = (self.history.summary.all_names_in_progress
                              if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
@@ -299,8 +300,8 @@ def gist(result: Json) -> str:
 def previous_images_by_name(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
     """Return the images that a run has replaced, by controller and container.
 
-    Uses only the results of the run, because another client may have written the record in the
-    cluster.
+    Uses only the results of the run, not the record (the annotation), because another client may
+    have written the record.
     """
     result_by_name = {text(result, "name"): result for result in results
                       if not result.get("skipped")}

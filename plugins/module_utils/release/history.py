@@ -89,7 +89,7 @@ class History:
         return cls([Event.from_json(event) for event in json.loads(text(state, "events") or "[]")])
 
     def as_text(self) -> str:
-        """Return the events as one JSON text, because Ansible would check each item of a list."""
+        """Return the events as JSON text. Of a list, Ansible would check each item."""
         return json.dumps([event.as_json() for event in self.events])
 
     def with_purpose(self, *purposes: str) -> list[Event]:
@@ -110,6 +110,7 @@ class History:
 
     @property
     def result(self) -> Json:
+        """Return the result of the last update or wait for approval, else of the last rollback."""
         event = self.last("update", "approval") or self.last("rollback")
         return event.result if event else {}
 
@@ -135,11 +136,11 @@ class History:
 
     @property
     def traffic(self) -> str:
-        """Return the share of the requests that this run sends to the new pods: 1%, or ""."""
+        """Return the share of requests that this run sends to the new pods, such as 1%, or ""."""
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.names_in_progress:
             return ""
-        # A task with before_update may set no share: its result then has the weight None.
+        # If a task with before_update has set no share, the result has the weight None.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 
@@ -149,6 +150,7 @@ class History:
 
     @property
     def has_changed(self) -> bool:
+        """Return whether the result of a module reports a change."""
         return any(result.get("changed") for result in [
             *self.results, *(event.result for event in self.with_purpose("traffic"))])
 
@@ -163,15 +165,15 @@ class History:
 
     @property
     def names_compared_with_old_pods(self) -> set[str]:
+        """Return the names of the controllers whose new pods were compared with old pods."""
         return {text(measured, "name") for event in self.with_purpose("check")
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
 
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
-        """Return the stages for the report.
+        """Return the stages for the report, with a separate entry for each wait for approval.
 
-        A wait for approval has an entry of its own. The final update also has an entry, unless a
-        stage is 100%.
+        The final update has an entry, too, unless a stage is 100%.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATE_PURPOSES):
@@ -183,7 +185,7 @@ class History:
                 stages.append({"stage": turn.stage, "traffic": turn.traffic,
                                "started": event.began, "checks": [], "outcome": "passed"})
             elif turn.purpose == "update":
-                # The update continues after the stage 100%, and gets no entry of its own.
+                # The final update continues after the stage 100%, and gets no entry.
                 belongs_to_stage = False
             if not (stages and belongs_to_stage):
                 continue

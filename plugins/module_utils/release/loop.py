@@ -43,6 +43,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
         history = History([*history.events, *_split_pod_list(event, request)])
     release = Release(request, history, now)
     turn = next_turn(release)
+    # The start of the release, in RFC 3339.
     release_began = text(state, "began") or now
     new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": release_began,
                  "events": history.as_text(),
@@ -52,8 +53,9 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
 
 
 def check_approval(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return {"is_answered": whether the wait is over, "looks": the maximum number of polls}.
+    """Return {"is_answered": ..., "looks": ...}.
 
+    is_answered: whether the wait is over. looks: the maximum number of polls.
     rollouts: the current rollouts, or None if unknown.
     """
     history = History.read(state)
@@ -67,6 +69,7 @@ def check_approval(request: Request, state: Json, rollouts: list[Json] | None, n
 
 def _event(request: Request, history: History, turn: Turn, began: str, now: str,
            registered_result: Json, failure: Json) -> Event:
+    """Return the event of the turn that has just ended. began: the start of the turn."""
     result: Json = {}
     if turn.do in ("update", "split"):
         result = registered_result
@@ -82,7 +85,8 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         if turn.purpose == "approval" and not failure:
             failure = _approval_failure(request, approval.outcome, deadline)
         elif turn.purpose == "look":
-            failure = {}  # ignored, because the failed rollback is already reported
+            # Ignore a failure of the look: the failed rollback before the look is already reported.
+            failure = {}
     elif turn.do == "look":
         result = {"rollouts": objects(registered_result, "rollouts")}
     return Event(turn, began, now, result, failure)
@@ -91,7 +95,7 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
 def _split_pod_list(event: Event, request: Request) -> list[Event]:
     """Return the event of an update task without the pod list, and an event with the list.
 
-    Omit the event with the list unless the update is paused. Return other events unchanged.
+    Return the second event only if the update is paused. Return any other event unchanged.
     """
     if event.turn.do != "update" or "rollouts" not in event.result:
         return [event]

@@ -27,6 +27,7 @@ def lines_for_cluster(request: Request) -> list[str]:
 
 
 def _advice_for_host(request: Request) -> str:
+    """Return the advice to repeat the play for the inventory host of this cluster only, or ""."""
     if not request.host or request.layer != "playbook":
         return ""
     return f"{_RERUN_ADVICE} with --limit {shlex.quote(request.host)}"
@@ -46,7 +47,10 @@ def rollback_instruction(request: Request) -> str:
 
 
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
-    """Return advice to repeat or resume the run, and to roll back an update in progress."""
+    """Return advice to repeat or resume the run, and to roll back an update in progress.
+
+    Each entry is a command or advice in words.
+    """
     rollback_advice = [_rollback_advice(request)] if is_resumable else []
     return [_advice_for_host(request) or _repeat_advice(request, is_paused), *rollback_advice]
 

@@ -40,7 +40,7 @@ class Request:
 
     #: image_bump or rollback.
     role: str
-    #: role, playbook or awx. Messages name the variables of this layer.
+    #: role, playbook or awx. Messages use the variable names of this layer.
     layer: str
     #: Such as {"name": "web"}.
     selection: Json
@@ -56,23 +56,23 @@ class Request:
     verify: list[File]
     after: list[File]
     failure: list[File]
-    #: In seconds; None without an approval.
+    #: In seconds; None if no approval is requested.
     approve_within: float | None
     #: Such as "15m", or "".
     keep_old_for: str
     #: The path of the report, or "".
     report: str
-    #: Whether the file of the report exists.
+    #: Whether a report already exists at the path `report`.
     has_page: bool
-    #: Whether the next job of a workflow needs artifacts (set_stats).
+    #: Whether the run must set artifacts (set_stats) for the next job of a workflow.
     has_artifacts: bool
     check_mode: bool
     #: The inventory host of a cluster; "" if the play runs only on localhost.
     host: str
     errors: list[str]
     job_template: str = ""
-    #: Options other than the defaults, for a command that repeats the run; {} if a command cannot
-    #: repeat it.
+    #: Options whose values differ from the defaults, for a command that repeats the run. {} if no
+    #: command can repeat the run.
     user_options: Json = dataclasses.field(default_factory=dict)
     cluster: Json = dataclasses.field(default_factory=dict)
     #: route, route_kind, service and match of the module traffic_split.
@@ -86,6 +86,7 @@ class Request:
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
+        # option_name("stages") is the user's variable for the option, such as image_bump_stages.
         option_name = functools.partial(variable, role, layer)
         selection = {option: value
                      for option, value in mapping(variables, "selection").items() if value}
@@ -141,8 +142,8 @@ class Request:
     def pauses(self) -> list[Stage]:
         """Return the stages at which the update pauses.
 
-        With keep_old_for, the last stage occurs twice. The second pause keeps the old pods for
-        keep_old_for.
+        With keep_old_for, the last stage occurs twice. During the second pause, the old
+        pods are kept for the duration keep_old_for.
         """
         if self.check_mode:
             return []
@@ -178,7 +179,9 @@ class Request:
     def groups(self) -> list[tuple[list[str], Json]]:
         """Return the groups of controllers that a rollback updates together, as (names, images).
 
-        All controllers of a group have the same previous images. ([], {}) is the whole selection.
+        All controllers of a group have the same previous images. Without previous images, the only
+        group is ([], {}), which stands for all selected controllers. Without images, there is no
+        group.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():
@@ -215,7 +218,7 @@ def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stag
 
 
 def _keeps_old(options: Json) -> bool:
-    """Return the option keep_old as a bool. From a survey or -e, it is a text.
+    """Return the option keep_old as a bool. A survey or -e passes the option as text.
 
     >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
     (False, True, False)

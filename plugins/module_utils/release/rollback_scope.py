@@ -37,7 +37,8 @@ class RollbackScope:
 
     #: One for each controller and task, in order.
     results: list[Json]
-    #: Results of the last update or wait for approval; they show changes by other clients.
+    #: Only the results of the last update or wait for approval. These results show changes by other
+    #: clients.
     last_results: list[Json]
 
     @functools.cached_property
@@ -67,7 +68,7 @@ class RollbackScope:
 
     @property
     def failed_result_by_name(self) -> dict[str, Json]:
-        """Return the last result of each changed controller that failed, if not rolled back."""
+        """Return the last result by controller, for failures after a change without a rollback."""
         return {name: result for name, result in self.last_result_by_name.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
@@ -80,6 +81,7 @@ class RollbackScope:
                 and not self.names_to_roll_back)
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
+        """Return whether the controller has an update in progress that the role rolls back."""
         if not result.get("failed"):
             return _phase(result) in IN_PROGRESS_PHASES
         # The update of an earlier stage may still be in progress.
@@ -96,6 +98,7 @@ class RollbackScope:
 
     def previous_images(self, name: str) -> dict[str, str]:
         """Return the images that this run has replaced, by container."""
+        # The images before and after each result, even of a result without a change.
         changes = [mapping(result, "rollout", "images") for result in self.results
                    if text(result, "name") == name and mapping(result, "rollout", "images")]
         before, after = ((mapping(changes[0], "before"), mapping(changes[-1], "after"))

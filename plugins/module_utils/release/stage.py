@@ -51,6 +51,7 @@ ALL_PODS = Stage("100%")
 def parse_stage(message_start: str, value: t.Any) -> Stage:
     """Return the stage in a text or a dictionary. Raises RolloutError.
 
+    message_start: the start of each error message, such as "stages:".
     plugin_utils/shares.py validates the share of the requests.
 
     >>> parse_stage("stages", "10% / 0.5"), parse_stage("stages", {"pods": 3, "traffic": "1%"})

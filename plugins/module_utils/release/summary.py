@@ -40,7 +40,7 @@ class Summary:
 
     @property
     def phases(self) -> dict[str, str]:
-        """Return the phases of the controllers that have not failed or been skipped, by name."""
+        """Return the phase of each controller that has neither failed nor been skipped, by name."""
         return {text(result, "name"): text(mapping(result, "rollout"), "phase")
                 for result in self.results
                 if not result.get("failed") and not result.get("skipped")}
@@ -64,7 +64,7 @@ class Summary:
 
     @property
     def all_names_in_progress(self) -> list[str]:
-        """Return the names of all controllers in progress, even of failed updates."""
+        """Return the names of all controllers in progress, even if the update has failed."""
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS_PHASES]
 

@@ -26,6 +26,7 @@ LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
+    """Return the turn that runs the tasks of a file. `typed` is the path as typed by the user."""
     next_file = t.cast("File", file)  # The condition of the row excludes None.
     return Turn("run", f"Run {next_file.typed}", purpose, release.history.stage, next_file.typed,
                 next_file.path)
@@ -51,6 +52,7 @@ def _split(release: Release) -> Turn:
 
 
 def _hold(release: Release) -> Turn:
+    """Return the turn that sends all requests to the old pods before the next update."""
     stage = release.request.pauses[len(release.history.updates)]
     is_first = not release.history.updates
     return Turn("split", f"{HOLD} {release.request.title} before the update to "
@@ -60,6 +62,7 @@ def _hold(release: Release) -> Turn:
 
 
 def _undo_hold(release: Release) -> Turn:
+    """Return the turn that restores the route after the turn of _hold()."""
     return dataclasses.replace(_restore_route(release), purpose="restore",
                                options={"state": "restored", BEFORE_UPDATE: True})
 

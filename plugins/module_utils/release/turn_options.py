@@ -56,6 +56,7 @@ def split_options(request: Request, turn: Turn) -> Json:
 
 
 def _update_options(request: Request, hold_turn: Turn) -> Json:
+    """Return the options of the update for which the requests are held."""
     update_turn = Turn("update", hold_turn.title, "update", hold_turn.stage,
                        options={"pause_at": hold_turn.stage})
     return {option: value for option, value in module_options(request, update_turn).items()
@@ -69,8 +70,8 @@ def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[J
     earlier_results: the results of earlier analyses in this turn.
     """
     name = text(pair, "name")
-    # If no old pods are left, an analysis passes only if this run has compared new pods with old
-    # pods before.
+    # By default, an analysis without old pods passes only if this run has already compared new pods
+    # of the controller with old pods.
     was_compared = (name in release.history.names_compared_with_old_pods
                     or any(result.get("old_pods") for result in earlier_results
                            if text(result, "name") == name))

@@ -43,7 +43,7 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             observed = observe()
         except RolloutError:
             raise  # skip the cleanup: no step can be planned
-        except Exception:  # probably a bug
+        except Exception:  # probably a bug in observe(): use the last observation
             observed = _last_observed(request, gateway, memory)
         if (isinstance(error, RolloutFailed) and error.keeps_replacing_pods
                 and observed.in_progress):
@@ -57,6 +57,7 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
 
 
 def _last_observed(request: Request, gateway: Gateway, memory: Memory) -> Observed:
+    """Return the last observation, but with the autoscaler read again."""
     read_autoscalers(gateway, memory)
     current_autoscaler = autoscaler.autoscaler_of(request, memory.autoscalers)
     return dataclasses.replace(memory.observed, autoscaler=current_autoscaler)

@@ -25,11 +25,11 @@ class Clock:
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def timestamp_seconds(self) -> str:
-        """Return the UTC time in RFC 3339, to the second."""
+        """Return the UTC time as a text in RFC 3339, to the second."""
         return self.timestamp_millis()[:-5] + "Z"
 
     def timestamp_millis(self) -> str:
-        """Return the UTC time in RFC 3339, to the millisecond."""
+        """Return the UTC time as a text in RFC 3339, to the millisecond."""
         now = datetime.datetime.now(datetime.timezone.utc)
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -61,10 +61,10 @@ class Intervals(t.NamedTuple):
     renew: float = 2.0
     #: Seconds without progress before a run looks for failing pods.
     look_at_pods: float = 1.0
-    #: An Event about a new number of replicas follows the previous Event after at least this time.
+    #: Minimum between an Event about a new number of replicas and the previous Event.
     events: float = 1.0
-    #: Whether `events` also delays Events about other steps. One Event may then report several
-    #: steps.
+    #: Whether the minimum `events` also applies to Events about other steps. One Event may then
+    #: report several steps.
     joins_events: bool = False
 
 

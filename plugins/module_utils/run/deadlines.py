@@ -37,10 +37,11 @@ if t.TYPE_CHECKING:
 CAUSE_TIMEOUT = 2.0
 #: The number of replicas above which a list of all pods takes megabytes.
 LARGE_CONTROLLER_SIZE = 200
-#: Seconds without progress after which even the pods of a large controller are listed.
+#: After this many seconds without progress, even the pods of a large controller are listed. Before
+#: this time, a cheap check (has_only_expected_pods) may replace the list.
 CHEAP_CHECK_SECONDS = 10.0
-#: A rejection becomes fatal after this many further rejected pods per unavailable replica.
-#: (Controllers replace rejected pods at once.)
+#: Count the rejected pods after the first observation of a rejection. The rejection becomes fatal
+#: at this many pods per unavailable replica. (Controllers replace rejected pods at once.)
 MAX_REJECTED_PODS = 3
 MAX_REPETITIONS = 5
 MAX_REJECTED_WRITES = 20
@@ -182,7 +183,7 @@ class Deadlines:
         return [self._escalate_rejections(cause, growing_controller) for cause in causes]
 
     def _with_counted_pods(self, controller: Controller) -> Controller:
-        # Kubernetes 1.24 does not update the status while the creation of pods fails.
+        # Kubernetes 1.24 does not update the status while pods cannot be created: count the pods.
         if controller.reports_failures or controller.current < controller.replicas:
             return controller
         pods = self._gateway.all_pods(controller)
@@ -192,6 +193,7 @@ class Deadlines:
 
     def _escalate_rejections(self, cause: diagnosis.Cause,
                              controller: Controller) -> diagnosis.Cause:
+        """Return the cause, or a fatal copy if too many pods have been rejected."""
         if not cause.is_rejection:
             return cause
         if self._initial_rejected_count is None:
@@ -207,7 +209,7 @@ class Deadlines:
         if controller:
             progress = (f"{controller.name} has {controller.available} of {controller.replicas} "
                         f"available")
-        # A rollback waits for the ReplicaSet of the new template as well.
+        # Like the update, a rollback would wait until the ReplicaSet of the new template exists.
         is_rollback_blocked = status.outdated_replica_set is not None and controller is None
         error = failure(request, self._gateway, what, progress, causes,
                         can_roll_back=not (status.is_irreversible or is_rollback_blocked))
@@ -237,7 +239,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
                                                for cause in causes)
     error.prevents_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.PREVIOUS_TEMPLATE_KEPT for cause in causes):
-        # Suggest the task without pause_at, which would keep the failing pods at the old template.
+        # Suggest the task without pause_at. With pause_at, failing pods keep the old template.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)

@@ -259,9 +259,9 @@ class _Run(_Task):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            # If another task works on the update, the error may be wrong. After None, this task
-            # acquires the Lease and decides again. A read-only loop raises the error, unless
-            # another task holds the Lease.
+            # If another task works on the update, the error may be wrong. If None is returned,
+            # this task acquires the Lease and decides again. In a read-only loop, return None only
+            # if another task holds the Lease.
             if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None

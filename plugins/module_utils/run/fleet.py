@@ -34,7 +34,8 @@ from .splits import NO_SPLITS, Splits
 
 SINGLE_CONTROLLER_OPTIONS = ("next_name", "definition", "src", "to_revision")
 SELECTORS = ("label_selectors", "field_selectors")
-#: Seconds of one round of waits for changes. Each watch gets an equal part.
+#: One round of waiting for changes takes at most this many seconds, divided equally among the
+#: watches.
 CHANGES_INTERVAL = 0.1
 #: Long intervals limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
@@ -63,7 +64,8 @@ class Fleet:
     label_selectors: tuple[str, ...]
     field_selectors: tuple[str, ...]
     concurrency: int
-    #: If more controllers have failed, no further update begins. A percentage is rounded down.
+    #: If more controllers than this have failed, no further update begins. A percentage is rounded
+    #: down.
     max_failures: Size
     kinds: tuple[Kind, ...]
 
@@ -134,7 +136,7 @@ class Fleet:
         primary_by_name = {name: controllers[name].primary(controllers) or name
                            for name in selected_names}
         names_not_selected = controllers.keys() - set(selected_names)
-        # A successor stands for its primary, unless the primary exists and does not match.
+        # Instead of a successor, select its primary, unless the primary exists and is not selected.
         return list(dict.fromkeys(name if primary in names_not_selected else primary
                                   for name, primary in primary_by_name.items()))
 
@@ -247,7 +249,7 @@ class _FleetRun:
         self._refuse_small_quotas(clock)
 
     def _refuse_small_quotas(self, clock: Clock) -> None:
-        """Refuse updates with keep_old whose new pods together exceed a quota.
+        """Refuse all updates with keep_old if their new pods, taken together, exceed a quota.
 
         Each driver checks the quotas for a single controller only.
         """
@@ -320,9 +322,9 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failed controller.
 
-        The rollback command of this controller is replaced by one command per namespace. Each
-        command rolls back the failed controllers of the same kind in the namespace, if their next
-        commands include a rollback.
+        Replace the rollback command of this controller by one command per namespace. Each
+        replacement rolls back all failed controllers of the first controller's kind in the
+        namespace whose next commands include a rollback.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                     for request in self.requests if self._entries[_key(request)]["failed"]]
@@ -368,6 +370,7 @@ def _key(request: Request) -> tuple[Place, str]:
 
 
 def _joint_rollback(requests: t.Sequence[Request]) -> str:
+    """Return the command that rolls back the controllers of all requests."""
     first_request, names = requests[0], [request.name for request in requests]
     changes: Json = {"name": None, "names": names} if len(names) > 1 else {}
     return first_request.command(State.ROLLED_BACK, **changes)

@@ -48,7 +48,8 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
     names, failures = list(failure_by_name), list(failure_by_name.values())
     reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
                for failure in failures]
-    # With one reason, `why` needs no names: the first line of the error has the names.
+    # If all failures have the same reason, `why` is `reason` without names: the first line of the
+    # error has the names.
     has_one_reason = len(set(reasons)) == 1
     why_lines = failures[0]["why"].splitlines()
     reason = reasons[0] if len(why_lines) < 2 else "\n".join([failures[0]["what"], *why_lines])

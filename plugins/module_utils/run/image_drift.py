@@ -4,8 +4,8 @@
 
 """Compare the images of the new pods. A moved tag leads to different versions of an image.
 
-A list of all pods can be large, so the new pods are listed at most three times: when two are
-available, when half of them are, and before a pause or the last steps.
+A list of all pods can be large, so the new pods are listed at most three times: when two new pods
+are available, when half of the new pods are available, and before a pause or the last steps.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class ImageDrift:
 
     def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
         self._gateway, self._warn = gateway, warn
-        #: By uid of the pod. Deleted pods are kept.
+        #: The versions of new pods by uid, including deleted pods.
         self._versions: dict[str, PodVersions] = {}
         #: The number of available new pods when the pods were last listed.
         self._listed_available_count = 0
         #: See _comparison_moment().
         self._compared_moments: set[str] = set()
-        #: The place (container) and the image.
+        #: The place (container) and the reason of each cause in a printed warning.
         self._printed_warnings: set[tuple[str, str]] = set()
         self._listed_controllers: list[Controller] = []
         #: A list is None if the user may not list pods.
@@ -57,7 +57,10 @@ class ImageDrift:
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
-        """Compare the images if due. Raises RolloutFailed if they differ and image_drift=fail."""
+        """Compare the images if a comparison is due.
+
+        Raises RolloutFailed if the images differ and image_drift=fail.
+        """
         if request.image_drift == "ignore" or request.state.rolls_back or not request.waits:
             return
         if status.direction == "back":

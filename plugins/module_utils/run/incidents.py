@@ -70,9 +70,9 @@ class Incidents:
         #: For each Event (by its uid), the count to ignore. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: Names of pods that another client has evicted, as of the last find().
+        #: Names of the watched pods that the last find() found evicted by another client.
         self.evicted_names: list[str] = []
-        #: Since when missing pods have been the only incidents (Clock.monotonic), or None.
+        #: The time (Clock.monotonic) since which all incidents have been deleted pods, or None.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
@@ -80,7 +80,7 @@ class Incidents:
         self._ignored_counts = pod_health.event_counts(events)
 
     def add_pods(self, events: list[Json]) -> bool:
-        """Watch the pods that were created or became ready; return whether there are any.
+        """Start to watch pods that were created or became ready; return whether any were added.
 
         Earlier Events of these pods are about their start, and are ignored.
         """
@@ -95,9 +95,12 @@ class Incidents:
         return has_added_pods
 
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
-        """Return the incidents since the last call.
+        """Return the incidents.
 
-        old_reasons: the reasons of Events about old pods.
+        Lost pods and excess warnings are counted since the start. Other failures are looked for in
+        the pods that have changed since the last call.
+        old_reasons: Events with these reasons are ignored, because Events about old pods have the
+        same reasons.
         """
         request, pods = view.request, self._pods
         self._scale_down.set_desired_replicas(
@@ -127,7 +130,8 @@ class Incidents:
     def may_result_from_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may be the reason for all incidents.
 
-        The watch may report a deleted pod before the smaller spec.replicas of its controller.
+        The watch may report a deleted pod before the smaller spec.replicas of its controller, so
+        the answer is True until CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):
@@ -146,6 +150,7 @@ class Incidents:
 
     @property
     def _ready_pods(self) -> dict[str, Json]:
+        """The active new pods that are ready in initial_pods."""
         return {uid: pod for uid, pod in self._pods.active_new.items()
                 if uid in self.initial_pods and self.initial_pods[uid].is_ready}
 

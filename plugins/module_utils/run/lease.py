@@ -36,7 +36,8 @@ from .process import ACTIVE_TASKS, Process
 #: In seconds.
 LEASE_DURATION = 15
 RENEW_INTERVAL = 2.0
-#: A write begins at most this many seconds after a renewal, to reach the API server in time.
+#: A write begins at most this many seconds after a renewal, so that the write reaches the API
+#: server before the Lease expires.
 RENEW_DEADLINE = LEASE_DURATION / 2
 RETRY_PERIOD = 0.5
 #: Seconds since renewTime after which a Lease counts as abandoned.
@@ -131,7 +132,10 @@ class TaskLeases:
         return any(lease.is_lost for lease in self._leases)
 
     def acquire(self) -> None:
-        """Acquire all Leases. Raises RolloutError if a live task holds one after lock_timeout."""
+        """Acquire all Leases.
+
+        Raises RolloutError if another live task still holds a Lease after lock_timeout.
+        """
         ACTIVE_TASKS.add(self.process.task_id)
         for lease in self._leases[1:]:
             lease.begin_creation()
@@ -139,7 +143,7 @@ class TaskLeases:
             lease.acquire(self.renew)
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether another possibly running task holds a Lease. Raises RolloutError."""
+        """Return whether another task, which may still run, holds a Lease. Raises RolloutError."""
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def renew(self) -> None:
@@ -173,7 +177,7 @@ class _ExclusiveLease:
     def __init__(self, task: TaskContext, name: str, renew_interval: float) -> None:
         self._task, self._name, self._renew_interval = task, name, renew_interval
         self._gateway, self._request, self._elapsed = task.gateway, task.request, task.elapsed
-        #: None unless held by this task.
+        #: The Lease as last written by this task, or None if this task does not hold the Lease.
         self._own_lease: Json | None = None
         self._renewed_at = 0.0
         self._pending_write: concurrent.futures.Future[bool] | None = None
@@ -185,12 +189,14 @@ class _ExclusiveLease:
 
     def acquire(self, renew_others: t.Callable[[], None]) -> None:
         creation, self._pending_write = self._pending_write, None
+        # cancel() fails if the creation has begun, or has already ended.
         is_in_flight = creation is not None and not creation.cancel()
         # Most controllers have no Lease, so first try to create one.
         if creation.result() if creation and is_in_flight else self._become_holder(None):
             return
         start = changed_at = self._elapsed()
         observed_renewal: tuple[object, ...] | None = None
+        # Whether the holder has renewed the Lease during the wait; whether the wait is reported.
         is_alive = is_reported = False
         while True:
             lease, now = self._read(), self._elapsed()
@@ -267,7 +273,7 @@ class _ExclusiveLease:
             return self._write_renewal()
         if not pending_write.result():
             return False
-        # The process may have been suspended after the response.
+        # The process may have been suspended since the response: renew again after RENEW_DEADLINE.
         return self._elapsed() - self._renewed_at < RENEW_DEADLINE or self._write_renewal()
 
     def _write_renewal(self) -> bool:
@@ -293,6 +299,7 @@ class _ExclusiveLease:
         return is_old or self._is_holder_certainly_gone(lease)
 
     def _delete(self, manifest: Json) -> None:
+        """Delete the Lease that this task holds."""
         self._gateway.delete_lease(manifest)
 
     def _read(self) -> StoredLease | None:
@@ -342,7 +349,8 @@ class _ExclusiveLease:
                                              for process in lease.processes)
 
     def _is_renewed_on_this_machine(self, lease: StoredLease) -> bool:
-        # The annotation alone is no proof: another client may have written it.
+        # The annotation alone does not prove that the holder is alive: another client may have
+        # written the annotation.
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
                 and abs(self._gateway.server_time() - renew_time) <= LEASE_DURATION)
@@ -365,6 +373,7 @@ class _SharedLease(_ExclusiveLease):
         return lease.is_joinable or super()._is_available(lease, unchanged_seconds)
 
     def _delete(self, manifest: Json) -> None:
+        """Remove this task from the holders. Delete the Lease if no other holder remains."""
         stored: Json | None = manifest
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             lease = StoredLease.from_api(stored) if stored else None

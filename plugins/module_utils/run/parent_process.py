@@ -4,8 +4,8 @@
 
 """Progress lines for the parent process (Ansible), and detection of a parent that has died.
 
-Ansible reads the output of a module only after its end, so the action plugin reads progress lines
-from the file in BATON_PROGRESS.
+Ansible reads the output of a module only after the module has ended, so the action plugin reads
+progress lines from the file in BATON_PROGRESS.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import signal
 import threading
 import time
 
-#: Maximum seconds between keep-alives. (A network partition does not close standard output.)
+#: Maximum seconds between keep-alives. Keep-alives are needed because a network partition does not
+#: close standard output.
 KEEPALIVE_TIMEOUT = 60.0
 #: Seconds after which a file without any keep-alive is assumed to have no reader.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
@@ -64,7 +65,7 @@ class ParentProcess:
 
 
 class _ProgressFile:
-    """The file of progress lines. Its base name, as the last line, marks the end.
+    """The file of progress lines. A last line with the base name of the file marks the end.
 
     The reader changes the mtime of the file as a keep-alive.
     """
@@ -72,7 +73,8 @@ class _ProgressFile:
     @classmethod
     def create(cls, path: str | None) -> _ProgressFile | None:
         login_uid, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
-        # The login user cannot read the file of a become_user other than root.
+        # Only root can give the file to the login user. The login user cannot read the file of
+        # another become_user.
         if not path or (login_uid.isdecimal() and int(login_uid) not in (0, euid) and euid != 0):
             return None
         try:
@@ -115,7 +117,11 @@ class _ProgressFile:
             return 0 if self._keepalive_time is None else now - self._keepalive_time
 
     def close(self, is_reader_alive: bool) -> None:
-        """Write the end mark, or delete the file if it has no reader or no lines."""
+        """Write the end mark, or delete the file if the file has no reader or no lines.
+
+        is_reader_alive: False if the task has a reason to stop.
+        """
+        # A reader would have sent a keep-alive by now.
         had_no_reader = (self._keepalive_time is None
                          and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
         if is_reader_alive and not had_no_reader and not self._is_empty:

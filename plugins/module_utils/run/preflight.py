@@ -36,8 +36,8 @@ def check_permissions_and_send_requests(flow: Flow, request: Request, gateway: G
                                         memory: Memory, observed: Observed) -> Responses:
     """Check the permissions of the task, and request the related objects.
 
-    Disables optional features that lack permissions. Returns the responses that may be read before
-    the Lease is acquired. Raises RolloutError.
+    Disables optional features that lack permissions. Returns the responses to requests that need
+    no Lease. Raises RolloutError.
     """
     from ..explain import permissions
 
@@ -45,6 +45,7 @@ def check_permissions_and_send_requests(flow: Flow, request: Request, gateway: G
     if _begins_update_with_new_pods(flow, observed):
         responses = _send_requests(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
+        # This response raises RolloutError if the handover is forbidden.
         responses["refusal"] = prefetch(
             gateway, functools.partial(gateway.refuse_forbidden_handover, source))
     rules = gateway.rules()
@@ -90,6 +91,7 @@ def send_requests_under_lease(
 
 
 def _begins_update_with_new_pods(flow: Flow, observed: Observed) -> bool:
+    """Return whether an update that creates pods is about to begin."""
     return bool(flow.creates_pods and observed.primary and not observed.in_progress)
 
 
@@ -108,7 +110,7 @@ def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory
                           observed: Observed, responses: Responses) -> list[str]:
     """Store the related objects and the preflight warnings in `memory`.
 
-    Returns the warnings to print. Raises RolloutError.
+    Returns the warnings of the flow, which the driver prints. Raises RolloutError.
     """
     from ..explain import gitops
     from ..explain.preflight_warnings import RelatedObjects, warnings
@@ -123,7 +125,8 @@ def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
-    # A rollback of the update in progress restores the template that a GitOps tool applies.
+    # Do not warn before a rollback of the update in progress: this rollback restores the template
+    # that the GitOps tool applies.
     if observed.controller_in_git and not (observed.in_progress and request.rolls_back_update):
         memory.warnings += gitops.warnings(flow, request, observed.controller_in_git)
     if related and observed.primary:

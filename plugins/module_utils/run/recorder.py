@@ -40,9 +40,9 @@ class Recorder:
         self.primary: Controller | None = None
         self._last_wait, self._last_wait_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: The Events to create. The key is (controller, 0) for scale steps, and ("", number of the
-        #: step) for other steps. The value is (state before the first step, number of steps, last
-        #: step).
+        #: The Events to create. The key is (controller, 0) for scale steps, and ("", position of
+        #: the step) for other steps. The value is (state before the first step, count of steps,
+        #: last step).
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         #: Time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events

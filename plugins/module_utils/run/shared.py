@@ -100,7 +100,7 @@ class SharedGateway:
 
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
-        #: As (key, response). The key contains the uid, the digest of the template and the write.
+        #: (key, response). The key contains the uid, the template's digest, and the write.
         self._cached_dry_run: tuple[tuple[str, str] | None, Json] | None = None
         #: Set to end wait() of the driver.
         self.wake_event = threading.Event()

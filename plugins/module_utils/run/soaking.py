@@ -58,7 +58,10 @@ class Soaking:
         self._reported_at = float("-inf")
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
-        """Read the Events about old pods. Raises RolloutError without permission to list pods."""
+        """Read the Events of type Warning about old pods, when the task begins.
+
+        Raises RolloutError without permission to list pods.
+        """
         if self._gateway.objects("pods") is None:
             raise pods_not_listed_error(request)
         if events := self._gateway.warnings():
@@ -77,7 +80,7 @@ class Soaking:
         if not isinstance(decision, WatchPods):
             return decision
         decision_or_soak = self._watch(View.from_observed(flow, request, observed), decision)
-        if isinstance(decision_or_soak, str):  # The soak has passed.
+        if isinstance(decision_or_soak, str):  # the annotation of a passed soak
             return decide(flow, request,
                           dataclasses.replace(observed, passed_soak=decision_or_soak))
         return decision_or_soak
@@ -191,7 +194,7 @@ class Soaking:
         self._old_pod_reasons |= pod_health.event_reasons(events, self._pods.active_old)
         self._old_pod_reasons |= {*(stored_soak.old_pod_reasons if stored_soak else ())}
         self._add_pods(events)
-        self._pods.changes()  # drop the states from before the soak
+        self._pods.changes()  # discard the changes from before the soak
         if stored_soak:
             healthy_seconds = now - _healthy_since(stored_soak, events, self._pods, now)
             self._watch_time.earlier_seconds = min(max(0.0, healthy_seconds), view.request.soak)

@@ -85,11 +85,14 @@ class Splits(t.Protocol):
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
     def describe(self, context: SplitContext) -> str:
-        """Return the end of a message, with the share of requests that new pods get; or ""."""
+        """Return a suffix for a message: the share of requests that new pods get, or ""."""
 
 
 class NoSplits:
-    """The implementation of Splits for a controller without traffic splits: no method acts."""
+    """The implementation of Splits for a controller without traffic splits.
+
+    The methods do nothing.
+    """
 
     def check_permissions(self, context: SplitContext) -> None:
         return

@@ -18,7 +18,10 @@ from ..model.template import labels_of
 
 
 class _PodState(t.NamedTuple):
-    """The cached properties of a pod: a soak reads thousands of pods several times a second."""
+    """The cached properties of a pod.
+
+    Without a cache, a soak would compute the properties of thousands of pods each second.
+    """
 
     pod: Json
     labels: Json
@@ -39,7 +42,7 @@ class WatchedPods:
         #: By uid. Former holders are kept: the watch may still report deletions of their last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
-        #: Since the last call of changes().
+        #: The new pods that have changed since the last call of changes(), one item per change.
         self._changes: list[Json] = []
         self._clear()
 
@@ -56,7 +59,8 @@ class WatchedPods:
         for holder in status.holders:
             uid = holder.controller.uid
             labels = self._holders.get(uid, holder).new_labels
-            # If the revisions cannot be listed now, the last known labels still apply.
+            # If the revisions cannot be listed now, the labels of new pods are unknown. Keep the
+            # last known labels.
             if not holder.has_known_labels and labels is not None:
                 holder = holder._replace(new_labels=labels)
             self._holders[uid] = holder

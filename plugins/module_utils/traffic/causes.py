@@ -117,7 +117,8 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # The kind StatefulSet never surges, so diagnosis.py leaves out the advice {or_delete_first}.
+    # Use the kind StatefulSet, whatever the real kind is: a StatefulSet never surges, so
+    # diagnosis.py leaves out the advice {or_delete_first}.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.related.pods.items():

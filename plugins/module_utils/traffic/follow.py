@@ -4,12 +4,14 @@
 
 """Decide how a traffic split follows the update of its controller. No I/O.
 
-An "update to the end" deletes all old pods before any pause. Before this update begins, the route
-is restored, unless all requests go to the new pods. Before a rollback, the route stops sending
-requests to the new pods, which may be defective.
+An "update to the end" does not pause while old pods exist. Before this update begins, the route is
+restored. If a paused update continues to the end, the route is restored or sends all requests to
+the new pods; before the last step, the route is restored. Before a rollback, the route stops
+sending requests to the new pods, which may be defective.
 
 Any user with annotate permission can name any route in the annotation of a controller, so the task
-changes a split only if one of its Services selects pods of this controller.
+changes a split only if a Service of the split, or the original Service, selects pods of this
+controller.
 
 The comments `| ... |` are the rows of two tables in docs/how-to/traffic-split.md (a test compares
 comments and tables). The first comment of each table has the titles of the columns. The first row
@@ -44,7 +46,10 @@ NO_REQUESTS = Share(0, 100)
 
 
 class Goal(StrEnum):
-    """The required state of a route before the next step of an update. ANY allows every state."""
+    """The required state of a route before the next step of an update.
+
+    ANY allows every state, and SWITCHED also allows a restored route.
+    """
 
     ANY = "any"
     OLD_ONLY = "no requests for the new pods"

@@ -35,8 +35,8 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, parse_routes
 from .request import TrafficRequest, command_options
 
-#: Needed in addition to the permission for the route. For a route that is a Service, the first rule
-#: is not needed.
+#: The permissions that a split needs besides the permission for the route. If the route is a
+#: Service, the first of these permissions is not needed.
 _COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                          ("discovery.k8s.io", "endpointslices", ("list",)),
                                          ("", "pods", ("list",)))
@@ -48,7 +48,10 @@ class Follower:
     """The traffic splits of a controller during an update."""
 
     def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
-        """Initialize the splits. is_real: False in check mode."""
+        """Initialize the splits.
+
+        real: the gateway of the real cluster, even in check mode. is_real: False in check mode.
+        """
         self._flow, self._real, self._is_real = flow, real, is_real
         self._simulated_objects: dict[RouteName, SimulatedObjects] = {}
         #: Reached or failed goals, each with the value of TRAFFIC_ROUTES at the time.
@@ -208,6 +211,7 @@ def _share(request: TrafficRequest, observed: Observed) -> str:
 
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:
+    """Return the TrafficRequest for a route, with the options to restore the route."""
     options = command_options({
         "name": request.name, "kind": str(request.kind), "namespace": request.namespace,
         "default_namespace": request.default_namespace, "route_kind": route.kind,

@@ -23,7 +23,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class Objects(t.NamedTuple):
-    """The objects of a split in the cluster."""
+    """The objects of a traffic split, as stored in the cluster."""
 
     #: A route, or a Service.
     route: Json
@@ -41,6 +41,7 @@ class Objects(t.NamedTuple):
     def observed(self, is_drained: bool) -> Observed:
         """Return the objects as planners observe them."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
+        # The names of the Services that have a ready endpoint.
         ready_names = frozenset(
             name for name in services
             if any(ready_endpoints(services[name], endpoint_slice)

@@ -6,7 +6,7 @@
 
 The original Service gets the requests before a split. The split creates a Service of the old pods
 and a Service of the new pods. Their names end with a hash of the route's uid, the selector and the
-ports. A user who may only annotate objects cannot change these values, so the hash proves that a
+ports. A user who can write only annotations cannot change these values, so the hash proves that a
 split of the route has created the Service.
 """
 
@@ -111,7 +111,10 @@ class Parent:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """The object that a split changes: an HTTPRoute, a GRPCRoute or, without a route, a Service."""
+    """The object that a split changes: an HTTPRoute, a GRPCRoute or a Service.
+
+    The object is a Service if the user names no route.
+    """
 
     kind: str
     name: str
@@ -172,7 +175,10 @@ class Route:
         return all(parent.is_current for parent in self.parents)
 
     def original_of(self, service: Service, candidates: t.Iterable[str]) -> str:
-        """Return the name of the original Service of `service`, or "" if unknown."""
+        """Return the name of the original Service whose split has created `service`.
+
+        Return "" if none of the candidates is the original Service.
+        """
         if self.uid not in service.owner_uids:
             return ""
         return next((original for original in filter(None, candidates)
@@ -266,6 +272,7 @@ class Observed:
 
     @property
     def needed_unready_services(self) -> list[str]:
+        """The names of the Services that the task needs, but that have no ready endpoint."""
         needed_names = (self.original,) if self.versions is None else self.split_services
         return [name for name in needed_names if name in self.services and name not in self.ready]
 

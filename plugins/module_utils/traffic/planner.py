@@ -182,6 +182,7 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
         # | splitting | first requests are due, and a Gateway refuses the rules | error |
         _refuse_rejected_route(request, route)
         # | splitting | first requests are due, and Gateways might not know the Service | wait 5 s |
+        # is_drained is False until this wait has ended.
         if not observed.is_drained:
             return WAIT_FOR_SERVICES
     # | splitting | the rules or the record differ from the request | write both in one patch |
@@ -208,7 +209,10 @@ def _rules_with_all_services(route: Route, change: RulesChange) -> list[Json]:
 
 
 def _gives_first_requests(route: Route, change: RulesChange) -> bool:
-    """Return whether the change sends the first requests to a Service of the split."""
+    """Return whether the change sends the first requests to a Service of the split.
+
+    The rows of the table then say "first requests are due".
+    """
     return any(rules.has_requests(change.requested_rules, (name,), route.namespace)
                and not rules.has_requests(route.rules, (name,), route.namespace)
                for name in change.pair.names)
@@ -261,6 +265,7 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
 
 def _refuse_foreign_services(observed: Observed, creations: t.Iterable[Create]) -> None:
     """Raise RolloutError if another client changed or deletes a Service of the split."""
+    # The keys of observed.originals are the names of the Services that a split has created.
     for creation in creations:
         service = observed.services[creation.name]
         if service.name not in observed.originals or service.is_deleting:
@@ -381,7 +386,10 @@ def remove_route_from_annotation(controller: Controller, route: RouteName) -> St
 
 
 def patch_routes_annotation(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
-    """Return the patch that writes the annotation TRAFFIC_ROUTES; () removes the annotation."""
+    """Return the patch that writes the annotation TRAFFIC_ROUTES.
+
+    routes: () removes the annotation.
+    """
     annotations, path = controller.annotations, annotation(TRAFFIC_ROUTES)
     operations = [test("/metadata/uid", controller.uid)]
     if annotations:
@@ -406,9 +414,10 @@ def patch_route(route: Route, record: Record | None,
 
 def patch_with_record(route: Route, entry: tuple[str, str | None], path: str,
                       observed_value: t.Any, new_value: t.Any) -> Patch:
-    """Return the patch that writes a record and a field, if neither has changed meanwhile.
+    """Return the patch that writes a record and a field.
 
-    entry: key and value of the annotation; the value None removes it.
+    The patch fails if the record or the field has changed since the observation.
+    entry: key and value of the annotation. The value None removes the annotation.
     new_value: None keeps the field.
     """
     key, value = entry

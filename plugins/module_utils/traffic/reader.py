@@ -34,7 +34,10 @@ class Reader(t.Protocol):
         """Return the features common to the GatewayClasses of the route."""
 
     def gateways_and_pods(self, observed: Observed, services: t.Sequence[str]) -> GatewaysAndPods:
-        """Return the Gateways of the route, and the pods of the Services."""
+        """Return the Gateways of the route, and the pods of the Services.
+
+        services: the names of the Services.
+        """
 
 
 class NoReader:
@@ -105,7 +108,10 @@ class ClusterReader:
             return None
 
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
-        """Return the first page of objects, in the first version that the server has."""
+        """Return the first page of objects, or [] if the objects cannot be read.
+
+        Use the first of `versions` in which the server has the resource.
+        """
         for version in versions:
             path = (f"/apis/{resource.group}/{path_segment(version)}/namespaces/{self._namespace}/"
                     f"{resource.plural}")

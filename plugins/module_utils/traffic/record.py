@@ -23,13 +23,14 @@ GATEWAY_API = "gateway.networking.k8s.io"
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
 #: Annotation of a Service that a split has created: the name of the original Service.
 SPLIT_OF = "baton.kubernetes/split-of"
-#: Annotation of a Service that is split without a route: the selector without the version.
+#: Annotation of a Service that is split without a route. The value is the Service's selector, but
+#: the labels that distinguish versions are left out.
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
 #: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
-#: The kind if there is no route.
+#: The kind in a RouteName if a Service is split without a route.
 SERVICE = "Service"
-#: Limits of the annotation of a controller: routes, and characters per route.
+#: Limits of the annotation TRAFFIC_ROUTES: the number of routes, and the characters per route.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
 #: Limits of Gateway API. Conditions are headers or query parameters.
 MAX_WEIGHT = 1_000_000

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the objects outside a traffic split that are read for warnings and causes. No I/O."""
+"""Define the objects that are not part of a traffic split, but may affect its requests. No I/O.
+
+A task reads these objects for warnings, and to find the cause of a failure.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,7 @@ class Related(t.NamedTuple):
 class GatewaysAndPods(t.NamedTuple):
     """The objects that show why requests do not arrive."""
 
-    #: By "namespace/name". None is a missing Gateway.
+    #: By "namespace/name". The value is None if the Gateway is missing.
     gateways: t.Mapping[str, Json | None] = {}
     #: By the name of the Service.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

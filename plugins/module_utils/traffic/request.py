@@ -70,13 +70,13 @@ class TrafficRequest:
     label_key: str = object_meta.DEPLOYMENT_LABEL
     #: The option `match`, with the field names of Gateway API.
     match: tuple[Json, ...] = ()
-    #: The share of the requests to copy.
+    #: The share of the requests that the Gateway copies to the new pods.
     mirror: Share | None = None
     #: Whether a role runs the task to prepare an update.
     is_before_update: bool = False
     #: In seconds, for each wait.
     timeout: float = TIMEOUT
-    #: The options of suggested commands. None: a value that no command can contain.
+    #: The options of suggested commands. A value is None if no command can contain the real value.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: For kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -98,7 +98,7 @@ class TrafficRequest:
 
     @property
     def restore_command(self) -> str:
-        """The command that restores the route or the Service."""
+        """The command that restores the route or the Service, or else an instruction in words."""
         return (shell.ansible("traffic_split", {**self.options, "state": RESTORED})
                 or f"run the same task again with state={RESTORED}")
 

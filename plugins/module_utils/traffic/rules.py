@@ -24,7 +24,7 @@ from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 MAX_FILTERS = 16
 #: The type of a filter that mirrors requests.
 MIRROR = "RequestMirror"
-#: The fields that the backend of a mirror takes over from the backend of the rule.
+#: The fields that are copied from the backend of the rule to the backend of a mirror.
 _REFERENCE_FIELDS = ("group", "kind", "namespace", "port")
 
 Rules: t.TypeAlias = "t.Sequence[Json]"
@@ -253,6 +253,10 @@ def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
+    """Return the rule with one copy of `backend` for each name in `weights`, and no other backend.
+
+    weights: the weight of each copy, by name.
+    """
     return {**rule, "backendRefs": [
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
@@ -314,7 +318,10 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
 
 
 def _match_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a copy of the rule for the requests that also match `match`."""
+    """Return a copy of the rule for only those requests that fulfil the conditions in `match`.
+
+    backend: the only backend of the copy.
+    """
     matches = [_combined_match(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
     # Two rules of a route cannot have the same name.

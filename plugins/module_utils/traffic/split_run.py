@@ -38,7 +38,8 @@ POLL_INTERVAL = 0.5
 DRAIN_SECONDS = 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: Maximum number of times a run applies an action to an object. A split needs four.
+#: A run fails if the run applies the same action to the same object more often than this. A split
+#: needs four applications.
 MAX_REPETITIONS = 10
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
@@ -85,6 +86,7 @@ class RealObjects:
         if route is None:
             route = self.replace_missing_route()
         changes_selector = self.request.changes_selector
+        # With changes_selector, the route is a Service.
         services = (route,) if changes_selector else self._items("services")
         slices = self._items("endpointslices", f"{SERVICE_NAME}={self.request.route}"
                              if changes_selector else SERVICE_NAME)
@@ -167,7 +169,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
         controller = holder.controller
         is_old = holder.new_labels is None or not is_updating
         if is_old and flow.creates_successor:
-            # Before the first update, the pods lack the label of the version.
+            # Before the first update, the pods lack the label of the version: use this digest.
             fallback = digest([controller.uid, controller.template])
         pods += [(pod, is_updating and holder.is_new(pod.labels))
                  for pod in own_live_pods(gateway, controller)]
@@ -176,7 +178,11 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split_request: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return a Subject; the caller adds the controller."""
+    """Return a Subject; the caller adds the controller.
+
+    The versions of the pods are not needed to restore the route, nor if a role prepares an update
+    (is_before_update) that is already in progress.
+    """
     is_updating = status.phase != "complete"
     needs_versions = not (split_request.restores
                           or (split_request.is_before_update and is_updating))

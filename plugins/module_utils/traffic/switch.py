@@ -5,7 +5,8 @@
 """Decide the next step of blue/green without a route, by the selector of a Service. No I/O.
 
 One write adds the label of a version (such as pod-template-hash=1a2b) to the selector, and stores
-the record in an annotation: the selector without this label. A restoration removes the label.
+the record in an annotation. The record is the selector without this label. A restoration removes
+the label from the selector.
 
 Any user with annotate permission can forge the record, or name any Service in the annotation of the
 controller. So the selector in the record is never written to the Service, and an update changes

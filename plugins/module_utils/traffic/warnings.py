@@ -33,7 +33,7 @@ class Split(t.NamedTuple):
     route: Route
     #: The original Service.
     service: Service
-    #: The names of the Services to create.
+    #: The names of the Services of the split; () for a task with a Service instead of a route.
     created_names: tuple[str, ...]
     related: Related
 
@@ -90,6 +90,7 @@ def refuse_missing_policies(request: TrafficRequest, observed: Observed, related
     if not names or observed.versions is None:
         return
     service = service_of_split(request, observed, observed.versions).name
+    # The policies of the original Service, and a list of policies for each added Service.
     policies, *policies_of_added = (
         [item for resource, item in related.items_naming(name, namespace, Effect.POLICY)
          if resource.kind == TLS_POLICY] for name in (service, *names))

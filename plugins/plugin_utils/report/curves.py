@@ -81,9 +81,9 @@ class Curve:
 
 
 def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
-    """Return the curves of all analyses, in order of their start.
+    """Return the curves of the analyses, in the order of the analyses.
 
-    Returns at most MAX_CURVES curves. If there are more, those with failures come first.
+    If there are more than MAX_CURVES curves, return only MAX_CURVES, curves with failures first.
     """
     lines_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
     analyses = [mapping(check, "measured") for stage in stages
@@ -174,7 +174,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     for tick in ticks:
-        # An axis at the lowest tick could hide a threshold line, so draw a grid line there, too.
+        # Draw a grid line at the lowest tick, too: an axis there could hide a threshold line.
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))

@@ -24,7 +24,7 @@ class Release(t.TypedDict, total=False):
 class Run(t.TypedDict, total=False):
     """A run of the role in one cluster."""
 
-    #: A name, several names, or label selectors.
+    #: One text: the name or names of the controllers, or their label selectors.
     name: str
     namespace: str
     image: str

@@ -13,7 +13,8 @@ import functools
 import typing as t
 
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: With more than MAX_INITIAL_ROWS, successful rows are collapsed. At most MAX_ROWS are shown.
+#: In a table with more than MAX_INITIAL_ROWS rows, successful rows are collapsed. A table shows at
+#: most MAX_ROWS rows.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
 #: Limits of a text: its initially visible lines and characters, and its characters in total.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
@@ -55,6 +56,7 @@ class Overview:
 
     @property
     def initial_rows(self) -> list[Row]:
+        """Return the rows that are visible initially."""
         rows = self.rows
         if len(rows) > MAX_INITIAL_ROWS:
             rows = [row for row in rows if row.outcome not in SUCCESSFUL]
@@ -62,7 +64,7 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the rows that are not initial. Initial and other rows are at most MAX_ROWS."""
+        """Return the other rows. Initial and collapsed rows together are at most MAX_ROWS."""
         initial_ids = set(map(id, self.initial_rows))
         other_rows = [row for row in self.rows if id(row) not in initial_ids]
         return other_rows[:MAX_ROWS - len(initial_ids)]

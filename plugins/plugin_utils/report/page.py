@@ -52,7 +52,8 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 def _escape_unprintable(value: object) -> object:
     """Escape unprintable characters, which can reorder or hide text.
 
-    In text from the cluster, these characters have been escaped before.
+    The modules have already escaped these characters in text from the cluster. Other text may still
+    contain unprintable characters.
     """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)

@@ -42,10 +42,11 @@ class Sample(t.NamedTuple):
     """The numbers of pods at one time."""
 
     at: datetime.datetime
-    #: Whether a handover is in progress. During a handover, each controller counts all pods.
+    #: Whether a handover is in progress. Until the end of the handover, the numbers of
+    #: `controller` and of `successor` each include all pods.
     is_taking_over: bool
     is_watched: bool
-    #: Whether the handover has begun, so that the pods of the controller are new.
+    #: Whether the pods of `controller` are new, because the handover has begun.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -175,7 +176,7 @@ class Rollout:
     @functools.cached_property
     def _samples_by_result(self) -> list[tuple[Json, list[Sample]]]:
         samples_by_result: list[tuple[Json, list[Sample]]] = []
-        has_taken_over = False
+        has_taken_over = False  # whether the handover has begun
         for result in self.results:
             samples: list[Sample] = []
             samples_by_result.append((result, samples))
@@ -212,6 +213,7 @@ class Rollout:
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
+        """Return the begin and the end of each time between two tasks."""
         times_by_task = [[sample.at for sample in samples]
                          for _result, samples in self._samples_by_result if samples]
         return [(max(before), min(after))
@@ -234,7 +236,7 @@ class Report:
         grouped: dict[tuple[str, str], list[Json]] = {}
         for result in results:
             name = self._name(result)
-            # A task may fail before it reads the controller.
+            # A result has no kind if the task failed before it read the controller.
             kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
             grouped.setdefault((name, kind), []).append(result)
         counts = collections.Counter(name for name, _kind in grouped)
@@ -290,7 +292,10 @@ class Report:
 
     @functools.cached_property
     def stages(self) -> list[Json]:
-        """Return the stages, and add `title`, `decision` and `soaks`: pairs (Rollout, Soak)."""
+        """Return the stages with the additional keys `title`, `decision` and `soaks`.
+
+        `soaks` is a list of pairs of a Rollout and a Soak.
+        """
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
                      "soaks": [], "title": _title(stage)}

@@ -35,13 +35,17 @@ def is_available() -> bool:
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
     """Draw a chart of width x height pixels, and return its svg element.
 
-    name: the prefix of all ids, unique on the page.
+    name: the prefix of all ids in the chart. No other chart of the page has the same prefix.
     """
     return _Chart(rollout, width, height, name).svg()
 
 
 class _Chart:
-    """The drawing of a chart. x() and y() return pixels."""
+    """The drawing of a chart. x() and y() return pixels.
+
+    `begin` and `end` are times for the chart, a pause or a soak, and x coordinates for a span or a
+    band.
+    """
 
     def __init__(self, rollout: Rollout, width: int, height: int, name: str) -> None:
         self.rollout, self.samples = rollout, rollout.samples

@@ -53,6 +53,7 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
         hash_recorded_by_primary in (None, template_hash) and observed.is_created_by_this_task)
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
+    # expected_successor()[1] is the value of the deployment label.
     return provenance.match(
         request, successor.template, observed.desired_template or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
@@ -67,6 +68,7 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
     The controller's annotations can be forged, but not its template. In the template, the priority
     class of a handover confirms the recorded request, and the annotation RESTART shows a restart.
     """
+    # is_restart: the request is a restart. is_restarted: the template has the annotation RESTART.
     has_begun, is_restart = provenance.is_start_recorded(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})
     is_recorded = has_begun or provenance.is_end_recorded(request, successor)

@@ -109,7 +109,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if request.rolls_back_to_previous:
             return history.with_previous_revision(request, observed, revisions)
         # After the deletion of the primary, the garbage collector may have deleted the requested
-        # revision.
+        # revision. Then leave the request unresolved, and raise no error.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -141,7 +141,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             observed, desired_template=desired, size=caches.size, now=memory.now, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
-        # The pods are listed once the successor has its size, which depends on the budgets.
+        # Add the pods after the budgets: the pods are not listed before the successor has the final
+        # size, and the final size depends on the budgets.
         observed = dataclasses.replace(
             observed, pods=_pods_to_reparent(request, observed, cluster, memory))
         observed = _with_dry_run_template(request, observed, cluster, caches)
@@ -176,7 +177,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.ends_task:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # A soak is due before a revision is written, since the next step discards the template.
+        # A soak is also due before a revision is written: a later step discards the old template.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -260,8 +261,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Steps annotate the primary first. So read the primary last: the successor is then never
-        # newer than the primary.
+        # The caller reads the primary after these names. Since steps annotate the primary first,
+        # the observed successor is then never newer than the primary.
         return (observed.successor.name,) if observed.successor else ()
 
     def update_caches(self, step: Step, memory: Memory) -> None:
@@ -390,7 +391,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     controllers = observed.controllers
     labels = dict(set.intersection(*(set(controller.selector.items())
                                      for controller in controllers)))
-    labels.pop(request.label_key, None)  # Count the pods of a deleted successor too.
+    labels.pop(request.label_key, None)  # Then a deleted successor's pods match, too.
     other_uids = ({controller.uid for controller in cluster.controllers().values()}
                   - {controller.uid for controller in controllers})
     caches.terminating = Terminating.from_pods(

@@ -47,7 +47,8 @@ def revisions(controller: Controller, stored_items: t.Iterable[Json], label_key:
     if certain_revisions and certain_revisions[0].template == template:
         return tuple(certain_revisions)
     record = controller.last_rollout
-    if record.get("to") != controller.images:  # Another client has changed the template since.
+    # If the images differ, another client has changed the template after the recorded update.
+    if record.get("to") != controller.images:
         record = {"time": controller.created}
     number = all_revisions[0].number + 1 if all_revisions else 1
     return (Revision(number, template, fields.text(record, "time"), fields.text(record, "who")),
@@ -97,6 +98,7 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
+    # Whether the update in progress was requested without to_revision=previous.
     is_other_update = (
         successor is not None and successor.last_rollout.get("request") != PREVIOUS)
     in_progress = controller is not None and (observed.in_progress or controller.is_updating)
@@ -109,7 +111,7 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
                             revision_template=revision.template)
         for revision in history]
     if primary and in_progress:
-        # Admission may have changed the template, but neither the name nor the deployment label.
+        # Do not compare templates: admission may have changed the template of the successor.
         if successor:
             matching_candidates = [
                 candidate for candidate in candidates
@@ -142,7 +144,7 @@ def not_stored_warning(why: str) -> str:
 def must_store_template(request: Request, observed: ClientDrivenObserved) -> bool:
     """Return whether the primary's template must be stored now.
 
-    Then all pods are new, so the pods for the handover can be listed as well.
+    If so, all pods are new, so the pods for the handover can be listed already.
     """
     primary, successor = observed.primary, observed.successor
     if not primary or not successor or primary.has_takeover:

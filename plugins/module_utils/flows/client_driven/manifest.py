@@ -81,7 +81,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 
 
 def write_for_dry_run(request: Request, base: Controller) -> Merge | Create:
-    """Return the write whose dry run returns the desired template."""
+    """Return the Merge or Create whose dry run shows the desired template."""
     if request.definition is None:
         return merge_patch(request, base)
     spec = request.definition["spec"]

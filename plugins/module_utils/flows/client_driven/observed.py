@@ -42,8 +42,8 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can forge the annotation that names the partner, so the name
-    # of the controller must match, too.
+    # A user with annotate permission can forge the annotation that names the partner. So a partner
+    # must also have the name of a successor.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
@@ -67,8 +67,8 @@ def expected_successor(request: Request, primary: Controller) -> tuple[str, str]
 def mismatch(request: Request, primary: Controller, controller: Controller) -> str:
     """Return why a controller is not the successor of the primary, or "".
 
-    Any user with annotate permission can write annotations, so the name and the selector must match
-    too.
+    Any user with annotate permission can write annotations, so the controller must also have the
+    name and the selector of a successor.
     """
     pairs = ((controller.partner, primary.name), (controller.partner_uid, primary.uid),
              (primary.partner, controller.name), (primary.partner_uid, controller.uid))

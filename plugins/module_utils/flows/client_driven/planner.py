@@ -209,7 +209,10 @@ def _plan_rollback(request: Request, observed: ClientDrivenObserved) -> Decision
 
 
 def requested_new_pods(request: Request, desired_size: int) -> int:
-    """Return the number of new pods at which the task pauses; the desired size without a pause."""
+    """Return the number of new pods at which the task pauses.
+
+    If the task does not pause, return the desired size.
+    """
     if request.pause_at is None:
         return desired_size
     return min(desired_size, request.pause_at.resolve(desired_size, round_up=True))
@@ -251,9 +254,9 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
               desired_size: int, *, is_forward: bool, paused_at: int | None) -> Step | None:
     """Return the step that annotates a controller with the direction and the sizes, or None.
 
-    The primary is annotated first, so the direction of the successor is never newer than the
-    direction of the primary. Later writes test the annotations, so only one of two clients with
-    opposite requests can change sizes.
+    The primary is annotated first, so the successor never has a new direction before the primary.
+    Later writes test the annotations, so only one of two clients with opposite requests can change
+    sizes.
     """
     outcome = "updating" if is_forward else "rolling back"
     growing = successor if is_forward else primary

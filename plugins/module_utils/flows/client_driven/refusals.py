@@ -34,7 +34,7 @@ from .observed import ClientDrivenObserved, mismatch
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
                               successor: Controller | None) -> None:
-    """Refuse a primary that is being deleted or, without a handover, cannot create pods."""
+    """Refuse a primary that is being deleted, or whose template is closed without a handover."""
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
@@ -73,7 +73,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Raise RolloutError if the primary was deleted by the update of another request."""
+    """Raise RolloutError if the update that deleted the primary had a different request."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -92,7 +92,8 @@ def refuse_too_large_annotations(request: Request, primary: Controller, successo
     The API server would reject them later, when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired_size, primary.images)
-    # A stand-in for the unknown uid. Only PARTNER and TAKEOVER may have a value longer than a uid.
+    # The uid is unknown: use 36 characters, the length of a uid, for every value. Only PARTNER and
+    # TAKEOVER may have a longer value.
     uid = "x" * 36
     annotations = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
                    TAKEOVER: identity.canonical(takeover) + uid}
@@ -102,7 +103,10 @@ def refuse_too_large_annotations(request: Request, primary: Controller, successo
 
 
 def refuse_label_in_use(request: Request, primary: Controller) -> None:
-    """Refuse a deployment_label_key that the pods already have, since a Service may select it."""
+    """Refuse a deployment_label_key that the pods already have with a value of the user.
+
+    A Service may select this label.
+    """
     value = deployment_label(request, primary)
     if (request.label_key != DEPLOYMENT_LABEL and value is not None
             and not identity.is_label_value(value)):
@@ -144,7 +148,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
         "delete it only if its pods are not needed, or set another next_name")
     has_expected_name = successor.name == request.next_name or successor.is_named_for(primary.name)
     if primary.partner == successor.name and not has_expected_name:
-        # Only an annotation of the primary names this successor.
+        # An annotation of the primary is the only evidence for this successor.
         advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
                   f"if {successor.name} was the next_name of this update:",
                   request.command(next_name=successor.name),

@@ -53,7 +53,11 @@ def final_size_or_none(request: Request, observed: Observed,
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return the recorded original sizes or, if there are none, the desired sizes except 0."""
+    """Return each controller that records an original size, with this size.
+
+    If no controller records an original size, return each controller that records a desired size
+    above 0, with this size.
+    """
     original_sizes = [(controller, controller.original_replicas) for controller in controllers
                       if controller.original_replicas is not None]
     return original_sizes or [

@@ -139,11 +139,11 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
 
 
 def _with_stored_direction(observed: RevisionDrivenT, cluster: Cluster) -> RevisionDrivenT:
-    """Return the observation. Before Kubernetes 1.25, believe an annotation "rolling back".
+    """Return the observation. Before Kubernetes 1.25, trust a record that says "rolling back".
 
-    From Kubernetes 1.25 on, find() believes an annotation that says "rolling back" only if other
-    evidence, such as a time in managedFields, confirms a rollback. Before 1.25, the API server does
-    not update this time, so the annotation is believed without evidence.
+    From Kubernetes 1.25 on, find() trusts this record only if other evidence, such as a time in
+    managedFields, confirms a rollback. Before 1.25, the API server does not update the times in
+    managedFields, so the record is trusted without evidence.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
     if (record is None or stored_record is None or not stored_record.is_rolling_back

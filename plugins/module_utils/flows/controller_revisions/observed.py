@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Observe what StatefulSets and DaemonSets have in common: history and record. No I/O."""
+"""Observe the history and the record of a StatefulSet or DaemonSet. No I/O."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ class RevisionDrivenObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether this run observed the recorded original settings before it had the Lease.
+    #: Whether the original settings in the annotation equal the settings to restore, as observed
+    #: before this run had the Lease.
     has_observed_original_settings: bool = False
 
     @property
     def present_revision(self) -> Revision | None:
-        """The ControllerRevision with the current template."""
+        """The ControllerRevision of the template in spec."""
         raise NotImplementedError
 
     @property
     def would_restoring_raise_max_unavailable(self) -> bool:
-        """Whether restoring the recorded settings would raise maxUnavailable."""
+        """Whether maxUnavailable would rise if the recorded settings were restored."""
         raise NotImplementedError
 
     @property
@@ -66,7 +67,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
     @property
     def former_revision_numbers(self) -> t.Collection[int]:
         # The controller manager gives a restored ControllerRevision a new number. The record has
-        # the earlier number only if the user has named it (to_revision).
+        # the former number only if the user has set this number as to_revision.
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
             return ()
@@ -102,8 +103,8 @@ class RevisionDrivenObserved(ServerDrivenObserved):
     def rollout(self) -> Rollout | None:
         """The record of the update in progress, or None if nothing confirms it.
 
-        A recorded pause needs no confirmation: sometimes only the record shows the pause, and a
-        forged pause blocks no update and no rollback.
+        A recorded pause needs no confirmation, because sometimes only the record shows the pause.
+        A forged pause is harmless: updates and rollbacks remain possible.
         """
         has_recorded_pause = self.record is not None and self.record.paused is not None
         return self.record if self.is_record_confirmed or has_recorded_pause else None
@@ -124,10 +125,10 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     def with_observed_original_settings(self: RevisionDrivenT, baseline_settings: Json | None,
                                         ) -> RevisionDrivenT:
-        """Return the observation; with the original settings of the annotation if they are proven.
+        """Return the observation. Proven settings in the annotation become the original settings.
 
-        baseline_settings: the settings to restore, as observed by this run. If the annotation has
-        the same settings, they are proven.
+        baseline_settings: the settings to restore, as observed by this run. The original settings
+        in the annotation are proven if they equal these settings.
         """
         stored_record = self.primary.rollout if self.primary else None
         if not (self.record and stored_record and baseline_settings) or any(
@@ -143,7 +144,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
     """Return the ControllerRevisions that the controller owns, newest first.
 
-    The labels must also match the selector (ListControllerRevisions, ClaimObject).
+    The labels must also match the selector. Source: ListControllerRevisions, ClaimObject.
     """
     matching_items = (item for item in revisions
                       if primary.selector.items() <= labels_of(item).items())

@@ -51,7 +51,8 @@ class RevisionDrivenSettings(Settings[RevisionDrivenT]):
         if (observed.has_observed_original_settings
                 or not observed.would_restoring_raise_max_unavailable):
             return ""
-        # The annotation alone, which any client can write, does not raise maxUnavailable.
+        # Any client can write the annotation, so the annotation alone must not raise
+        # maxUnavailable. The baseline has the values of rollingUpdate at the end of the update.
         restored_numbers = mapping(self.baseline, "updateStrategy", "rollingUpdate")
         return (
             f"maxUnavailable of the {primary.kind} {primary.name} stays at "

@@ -96,7 +96,10 @@ class RevisionDrivenModel(Model, t.Generic[ControllerT]):
         return True
 
     def _with_template_generation(self, item: Json, changed_item: Json) -> Json:
-        """Return the changed object; for a DaemonSet, with the next template generation."""
+        """Return the changed object.
+
+        The override for DaemonSets also sets the template generation.
+        """
         return changed_item
 
     def _delete_pod(self, write: Delete) -> bool:
@@ -171,6 +174,7 @@ class RevisionDrivenModel(Model, t.Generic[ControllerT]):
         return t.cast(ControllerT, parse(self.kind, self.items[name]))
 
     def _stored(self, uid: str) -> tuple[Json, ...]:
+        """Return the ControllerRevisions of the controller with this uid."""
         if uid not in self.stored_revisions:
             revisions = self._look_up_revisions([uid]) or ()
             self.stored_revisions[uid] = tuple(filter(object_meta.server_revision, revisions))
@@ -204,8 +208,8 @@ def present_revision_and_history(controller: RevisionDriven, revisions: tuple[Js
     older ControllerRevision (after a rollback), give this ControllerRevision the highest number.
     """
     newest_number = max((item["revision"] for item in revisions), default=0)
-    # Times are compared as texts. This text sorts after all real times, and after the texts of
-    # earlier calls.
+    # The times of ControllerRevisions are compared as texts. This text sorts after all real times,
+    # and after the texts of earlier calls.
     time = f"9999, after {newest_number:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()

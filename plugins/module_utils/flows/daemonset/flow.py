@@ -195,7 +195,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     # List again after a while: the deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.monotonic_time >= memory.next_pod_list):
         memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL
-        # If the version is unchanged, also list the new pods: ready_count must count all pods.
+        # If the version is unchanged, list all pods, because ready_count is then compared with the
+        # status. Otherwise, leave out the new pods.
         items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready_count = sum(pod.is_ready and not pod.is_inactive for pod in pods)

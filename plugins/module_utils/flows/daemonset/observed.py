@@ -13,9 +13,10 @@ the record needs evidence:
 | a pause | no evidence is needed, since a pause does not block another update |
 | a rollback | the present revision is renumbered, is the only one, or predates the recorded one |
 | the previous template | a pod has it, or the record names the newest non-current revision |
-| the previous strategy | the update set the current strategy; no restore raises maxUnavailable |
+| the previous strategy | the current strategy equals the recorded strategy for the update |
+| the previous maxUnavailable | the number is at most the current maxUnavailable |
 
-Exception to the last row: a restore may raise maxUnavailable from 0 to 1.
+Exception to the last row: the previous maxUnavailable may be 1 if the current number is 0.
 
 A forged record can still have two effects. The next task may "restore" forged settings when the
 task ends: OnDelete, a maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back
@@ -136,9 +137,11 @@ class DaemonSetObserved(RevisionDrivenObserved):
     def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        If live pods have the newest of other_revisions, but not the recorded revision, return the
-        newest; otherwise, return the recorded revision. If no revision is recorded, return the
-        newest of other_revisions that live pods have, or else the newest.
+        Return the recorded revision. But if no live pod has the recorded revision, and a live pod
+        has the newest of other_revisions, return the newest of other_revisions.
+
+        Without a recorded revision, return the newest of other_revisions that a live pod has or, if
+        there is none, the newest of other_revisions.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.does_status_show_update):
@@ -210,8 +213,9 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     if record is None:
         return observed
     if observed.would_restoring_raise_max_unavailable:
-        # The recorded maxUnavailable is not 0, so the recorded maxSurge is 0: remove the maxSurge
-        # that an interrupted task has set.
+        # The recorded maxUnavailable is above 1, so the recorded maxSurge is 0. A current maxSurge
+        # was therefore set by an interrupted task: restore the defaults, which have maxSurge 0.
+        # current_numbers: the current rollingUpdate.
         current_numbers = primary.rolling_update
         record = with_rolling_update(
             record, DAEMON_SET_DEFAULTS if has_surge(current_numbers) else current_numbers)

@@ -59,6 +59,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     @property
     def _unrestricted_numbers(self) -> Json:
+        """The numbers of the task, or else of the baseline, even if is_surge_blocked."""
         if self.request.overrides_strategy:
             return {"maxSurge": self.request.max_surge.for_api,
                     "maxUnavailable": self.request.max_unavailable.for_api}
@@ -66,7 +67,10 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     @property
     def is_surge_blocked(self) -> bool:
-        """Whether a rollback cannot surge, because both templates use the same host port."""
+        """Whether this rollback would surge, but must not.
+
+        In this case, the present and the previous template use the same port of their node.
+        """
         if not (self.request.rolls_back_update and has_surge(self._unrestricted_numbers)):
             return False
         present_template, previous_revision = self.primary.template, self.observed.previous_revision
@@ -146,8 +150,8 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         """Return the name of the revision that a rollback of this update restores.
 
         If another client has begun an update or set the desired template, return the newest
-        revision except the present revision, unless that newest revision has the desired template.
-        In all other cases, return the present revision.
+        revision other than the present revision, unless this other revision has the desired
+        template. In all other cases, and always with is_rolling_back, return the present revision.
         """
         newest_other_revision, observed = self.observed.newest_other_revision, self.observed
         is_updated_by_other_client = not is_rolling_back and (
@@ -181,7 +185,8 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                                          may_delete_ready_pod)
             return (self._deletion_step(old_pod, may_delete_ready_pod, record)
                     or self._wait_with_overdue_pods(overdue_pods))
-        # A pod on a deleted node is still listed, but no longer counted by the status: hence min().
+        # A pod on a deleted node is still listed, but the status no longer counts this pod. So
+        # ready_count may exceed expected_count.
         has_enough_available = (primary.available + primary.misscheduled
                                 >= min(ready_count, expected_count))
         is_pause_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
@@ -252,7 +257,7 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                        record: Rollout) -> Step | None:
         """Return the step that deletes the pod, or None if the pod must stay.
 
-        If the record has a pause, return the step that first removes the pause.
+        If the DaemonSet still has a recorded pause, return instead the step that removes the pause.
         """
         primary = self.primary
         if pod is None or (pod.is_ready and not may_delete_ready_pod):
@@ -270,6 +275,7 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
 
 
 def _host_ports(template: Json) -> list[int]:
+    """Return the ports of the node that the containers of a template use."""
     spec = mapping(template, "spec")
     sidecars = [container for container in objects(spec, "initContainers")
                 if container.get("restartPolicy") == "Always"]

@@ -87,6 +87,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
                 for pod in daemon_pods if not pod.is_inactive)
         nodes = dict.fromkeys(pod.node for pod in pods)
         size = controller.replicas if controller.replicas <= MAX_PODS else 0
+        # Invent names for the nodes without a pod.
         node_names = (f"node {number}" for number in itertools.count())
         new_names = (name for name in node_names if name not in nodes)
         missing_nodes = itertools.islice(new_names, max(0, size - len(nodes)))
@@ -97,6 +98,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         """Return invented pods that fit the counts of the status."""
         present_revision, revisions = present_revision_and_history(controller,
                                                                    self._stored(controller.uid))
+        # `old` is the revision of the pods that are not updated.
         old = next((revision for revision in revisions if revision is not present_revision),
                    present_revision)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -130,7 +132,10 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
 
 
 def pod_label_of(revision: Json) -> str:
-    """Return the value that controller-revision-hash has on pods with this revision."""
+    """Return the value of the label controller-revision-hash on pods with this revision.
+
+    Pod.revision has this value.
+    """
     parsed_revision = object_meta.server_revision(revision)
     return parsed_revision.pod_revision if parsed_revision else ""
 
@@ -193,7 +198,10 @@ def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_pod_label: st
 
 
 def _is_updated(controller: DaemonSet, pod: Pod, new_pod_label: str) -> bool:
-    """Return whether the DaemonSet controller counts the pod as updated (IsPodUpdated)."""
+    """Return whether the DaemonSet controller counts the pod as updated (IsPodUpdated).
+
+    new_pod_label: the value of the label controller-revision-hash on new pods.
+    """
     generation = object_meta.template_generation(controller.annotations)
     return pod.revision == new_pod_label or (generation != "" and pod.generation == generation)
 

@@ -50,7 +50,8 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         sets_with_pods = [replica_set for replica_set in observed.replica_sets
                           if replica_set.current > 0]
         holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not current_set)
-        # A rollback restores the old template, so the other ReplicaSets then own the new pods.
+        # During a rollback, the current template is the template from before the update, so the
+        # other ReplicaSets own the new pods.
         has_current_set_new_pods = direction != "back"
         return RolloutStatus(
             primary, old=old, new=new, growing=growing,

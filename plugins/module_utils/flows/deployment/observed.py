@@ -12,7 +12,7 @@ itself. Each claim of the record needs evidence:
 |---|---|
 | an update is in progress | the settings are those of an update, or a pod is old or unavailable |
 | it is a rollback | the current ReplicaSet had another revision number before, or will get one |
-| the previous template | only the current ReplicaSet may be newer than the recorded ReplicaSet |
+| the previous template | except for the current ReplicaSet, the recorded ReplicaSet is the newest |
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
@@ -56,9 +56,9 @@ class DeploymentObserved(ServerDrivenObserved):
     def outdated_replica_set(self) -> Controller | None:
         """The ReplicaSet whose outdated annotation SERVER_DESIRED blocks the rollout, or None.
 
-        While a ReplicaSet with pods records another size than spec.replicas, the Deployment
-        controller only scales (isScalingEvent in pkg/controller/deployment/sync.go). If only one
-        ReplicaSet has pods, and has the correct size already, scale() does not correct the
+        While a ReplicaSet with pods records another size than the Deployment's spec.replicas, the
+        Deployment controller only scales (isScalingEvent in pkg/controller/deployment/sync.go). If
+        only one ReplicaSet has pods, and has the correct size already, scale() does not correct the
         annotation, so the rollout never begins (kubernetes/kubernetes#102551).
         """
         active_sets = [replica_set for replica_set in self.replica_sets if replica_set.replicas]
@@ -76,6 +76,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def trusted_record(self) -> Rollout | None:
+        """The record if the settings of the Deployment are settings of an update, else None."""
         return self.record if self._has_update_settings else None
 
     @property
@@ -85,7 +86,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def is_rolled_out(self) -> bool:
-        # Each change of an annotation outdates observedGeneration, so do not check is_observed.
+        # Each change of an annotation increases metadata.generation, so do not check is_observed.
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
                     and not any(replica_set.replicas for replica_set in self.other_replica_sets))
@@ -184,7 +185,7 @@ def _revision(replica_set: Controller) -> Revision:
 
 def _credible_record(record: Rollout | None,
                      replica_sets: t.Sequence[Controller]) -> Rollout | None:
-    """Return the record; None if its previous settings are values that only an update sets.
+    """Return the record, or None if the settings to restore are values that only an update sets.
 
     An implausibly high minReadySeconds is replaced by the value of a ReplicaSet.
     """

@@ -78,6 +78,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         self._refuse_recreate_strategy("pause_at")
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, primary.replicas, surge, max_unavailable)
+        # `new` is the ReplicaSet with the new template, if any.
         new = (self.observed.successor if desired_template is None
                else self.replica_set_with_template(desired_template))
         is_pausing = desired_template is None and self._has_pause_settings
@@ -89,7 +90,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_deployment_settled():
             return primary.settings
-        # After a proportional scale-up, there may be more new pods than at the pause.
+        # After a proportional scale-up, there may be more new pods than pause_at asks for.
         current_size = new.replicas if new else 0
         target_size = max(self.new_pod_count_at_pause(), current_size)
         is_reached = current_size == target_size
@@ -273,14 +274,15 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                               replica_set.annotations if replica_set else {})
 
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
-        # The present ReplicaSet becomes the predecessor, unless this task interrupts the update to
-        # this ReplicaSet: a rollback must not restore the template of an interrupted update.
+        # The present ReplicaSet (observed.successor) becomes the predecessor, unless this task
+        # interrupts the update to this ReplicaSet: a rollback must not restore the template of an
+        # interrupted update.
         interrupts_update = (self.request.revision_template is not None
                              and self.observed.is_record_confirmed)
         return "" if interrupts_update else _name_of(self.observed.successor)
 
     def initial_template_digest(self, desired_template: Json) -> str:
-        return ""  # Revision numbers show changes of the template.
+        return ""  # No digest is needed: revision numbers show changes of the template.
 
     def next_decision(self, record: Rollout) -> Decision | None:
         primary, new = self.primary, self.observed.successor
@@ -334,6 +336,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             "exists, or is not of the previous revision, so it cannot be restored", finish)
 
     def _unreadable_record(self) -> RolloutError:
+        """Return the error for a record that is missing or not readable."""
         return RolloutError(
             f"minReadySeconds or progressDeadlineSeconds of the Deployment {self.primary.name} "
             "were set by an update in progress, but its record, the annotation "

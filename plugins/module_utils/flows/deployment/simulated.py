@@ -30,6 +30,7 @@ class SimulatedDeployments(Model):
     """The simulated Deployments of a namespace, and their ReplicaSets."""
 
     def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json]) -> None:
+        """Store the Deployments (items) and the ReplicaSets (sets)."""
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self.sets = SimulatedCluster(sets, Kind.REPLICA_SET)
 
@@ -75,6 +76,7 @@ class SimulatedDeployments(Model):
         if primary.settings["paused"]:
             return _delete_surplus(primary, old_sets)
         revision = 1 + max(map(revision_number, old_sets), default=0)
+        # An outdated ReplicaSet blocks the rollout: no ReplicaSet is created, scaled or deleted.
         is_blocked = observed.outdated_replica_set is not None
         if new is None:
             return None if is_blocked else Create(self._new_set(primary, revision))
@@ -160,7 +162,8 @@ def _sizes(primary: Deployment, new_size: int, new_available: int, old_sets: lis
            are_old_sets_empty: bool) -> tuple[int, dict[str, int]]:
     """Return the next size of the new ReplicaSet, and the next sizes of the old ReplicaSets.
 
-    The second value is by name, and {} if no old ReplicaSet changes.
+    The second value maps the names of old ReplicaSets to sizes. A missing name means that the size
+    of this ReplicaSet does not change.
     """
     desired_size, strategy = primary.replicas, primary.settings["strategy"]
     total_size = new_size + sum(size for _name, size, _available in old_sets)

@@ -27,7 +27,7 @@ from ..flow import Cluster
 
 #: The phases of an ended rollout (object_meta.rollout_phase).
 COMPLETE, FAILED = "Complete", "Failed"
-#: The annotation of a ReplicationController that holds its DeploymentConfig as JSON.
+#: In this annotation of a ReplicationController, OpenShift stores the DeploymentConfig as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: Strategy fields without a counterpart in a Deployment, with the API server's defaults in seconds.
 _UNSUPPORTED_FIELD_DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
@@ -60,8 +60,8 @@ def active_rollout(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -
 def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     """Return the name of the rollout in progress, or "".
 
-    If status.latestVersion exceeds the numbers of all rollouts, OpenShift is about to start the
-    rollout with that number.
+    If status.latestVersion exceeds the number of every rollout, OpenShift is about to start the
+    rollout NAME-latestVersion, unless the DeploymentConfig is paused.
     """
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):

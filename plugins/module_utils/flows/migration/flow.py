@@ -52,7 +52,8 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> MigrationObserved:
         observed = self.find(request, cluster)
-        # Nothing is created before OpenShift has observed the pause of the DeploymentConfig.
+        # Nothing is created while OpenShift has not observed the pause of the DeploymentConfig yet
+        # (awaits_observed_pause).
         config = observed.config
         awaits_observed_pause = config is not None and config.is_paused and not config.is_observed
         if (memory.has_begun and observed.controller and observed.stored is None

@@ -47,7 +47,10 @@ class MigrationInProgress(t.NamedTuple):
         return self.stored["manifest"]["metadata"]["labels"]
 
     def commands(self, controller: Controller | None) -> tuple[str, str | None]:
-        """Return two commands: finish the migration, and roll it back (None if it is too late)."""
+        """Return the command that finishes the migration, and the command that rolls back.
+
+        The second command is None if a rollback is not possible.
+        """
         can_roll_back = (controller is not None and not controller.is_deleting
                          and controller.uid == self.stored["uid"])
         return (self.request.command(),
@@ -77,6 +80,7 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     if stored is None:
         return None
     controller_name = stored["manifest"]["metadata"]["name"]
+    # The request named either the ReplicationController, or its DeploymentConfig.
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
     # The stored hash was computed without the deployment label. The key of this label is not

@@ -35,7 +35,7 @@ def creations(request: Request, observed: MigrationObserved,
 
 
 def _selector(request: Request, selector: Json) -> Json:
-    """Return the selector without the deployment label; unchanged if it has no other label."""
+    """Return the selector without the deployment label, unless there is no other label."""
     return {key: value for key, value in selector.items() if key != request.label_key} or selector
 
 
@@ -99,7 +99,7 @@ def deployment_manifest(request: Request, observed: MigrationObserved,
                  "selector": {"matchLabels": _selector(request, spec["selector"])},
                  "minReadySeconds": spec["minReadySeconds"],
                  # 600 is the API server's default. Add minReadySeconds, because the deadline must
-                 # be greater.
+                 # be greater than minReadySeconds.
                  "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
                  "template": _template_for_selector(request, spec),
                  **deployment_fields(observed.config), **strategy},
@@ -107,6 +107,7 @@ def deployment_manifest(request: Request, observed: MigrationObserved,
 
 
 def _template_for_selector(request: Request, spec: Json) -> Json:
+    """Return the template, with the deployment label only if _selector() keeps this label."""
     template, value = without_rollout_identity(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
@@ -131,9 +132,10 @@ def has_stored_template(request: Request, primary: Controller,
 
 def is_created_by_migration(request: Request, controller: Controller, observed: MigrationObserved,
                             stored: StoredController) -> bool:
-    """Return whether this migration has created the ReplicaSet or Deployment.
+    """Return whether this migration has created `controller`, the ReplicaSet or the Deployment.
 
-    A Deployment that owns the ReplicaSet is accepted with any template.
+    Once the migrated controller is deleted, a Deployment that owns the ReplicaSet is accepted with
+    any template.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
@@ -163,6 +165,7 @@ def name_conflict(request: Request, controller: Controller) -> RolloutError:
 
 
 def delete_stored_revision(request: Request, why: str, ends_task: bool) -> Step:
+    """Return the step that deletes the ControllerRevision of the migration."""
     name = stored_revision_name(request)
     return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, ends_task=ends_task,
                 completes_update=ends_task)

@@ -113,6 +113,7 @@ def parse_stored(request: Request, revision: Json) -> StoredController:
 def _may_belong_to(request: Request, stored: StoredController) -> bool:
     """Return whether `stored` may come from a migration of the requested controller."""
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
+    # A DeploymentConfig names its ReplicationControllers "NAME-NUMBER".
     number = name.removeprefix(f"{request.name}-")
     has_matching_name = (number != name and number.isdecimal()
                          if request.kind is Kind.DEPLOYMENT_CONFIG else name == request.name)

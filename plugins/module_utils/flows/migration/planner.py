@@ -4,15 +4,16 @@
 
 """The state table of a migration from a ReplicationController to a Deployment. No I/O.
 
-No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match its selector. If
-their templates are equal except for the label pod-template-hash, the adopted ReplicaSet becomes the
-current one (FindNewReplicaSet, EqualIgnoreHash). The migration creates this ReplicaSet, and
-hands the pods over to it (handover.py, which also defines "closed").
+No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match the Deployment's
+selector. If both templates are equal except for the label pod-template-hash, the adopted
+ReplicaSet becomes the Deployment's current ReplicaSet (FindNewReplicaSet, EqualIgnoreHash). The
+migration creates this ReplicaSet, and hands the pods over to the ReplicaSet (handover.py, which
+also defines "closed").
 
 The first step stores the ReplicationController in a ControllerRevision, so that a later task can
 resume the migration. The Deployment stays paused until the Deployment controller has adopted the
-ReplicaSet and set its revision annotation. An unpaused Deployment could create another ReplicaSet,
-with new pods.
+ReplicaSet and set the ReplicaSet's revision annotation. An unpaused Deployment could create another
+ReplicaSet, with new pods.
 
 Comments of the form `| ... |` are the rows of a table. Its columns show the state of the
 ReplicationController ("the controller"), of the ControllerRevision, of the ReplicaSet and the
@@ -102,9 +103,10 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     if controller is None:
         return
     # | exists | none | the controller cannot be migrated now, or a name is taken | error |
-    # The controller cannot be migrated during its update or deletion, with an owner, or while it is
-    # closed. An owner is accepted with `release_owner`, or if a DeploymentConfig is migrated. A
-    # name is taken if the ReplicaSet or the Deployment exists.
+    # The controller cannot be migrated while an update or a deletion is in progress, while the
+    # controller has an owner, or while the template is closed. An owner is accepted with
+    # `release_owner`, or if a DeploymentConfig is migrated. A name is taken if the ReplicaSet or
+    # the Deployment exists.
     if controller.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
@@ -304,6 +306,7 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 
 def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
+    """Raise RolloutError unless the active rollout exists, and no other rollout requests pods."""
     rollout = active_rollout(config, observed.rollouts)
     # | exists | none | no rollout is complete | error |
     if rollout is None:

@@ -35,7 +35,10 @@ class ServerDrivenFlow(Flow[ObservedT]):
     # Overridden by the kinds
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
-        """Return a status with survivor, old, new, growing, shrinking, holders and progress."""
+        """Return a status with the fields that depend on pods.
+
+        The fields are survivor, old, new, growing, shrinking, holders and progress.
+        """
         raise NotImplementedError
 
     def with_details(self, request: Request, observed: ObservedT, desired_template: Json | None,
@@ -57,6 +60,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         primary = cluster.controllers().get(request.name)
         if primary is None or request.rolls_back_update:
             return None
+        # This is the function in desired.py.
         return desired_template(request, primary, cluster, memory, dry_run_patch)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:

@@ -104,7 +104,10 @@ class ServerDrivenObserved(Observed):
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress; None if status and settings do not confirm it."""
+        """The record of the update in progress.
+
+        None if neither the status nor the settings confirm the record.
+        """
         return self.record if self.is_record_confirmed else None
 
     @property

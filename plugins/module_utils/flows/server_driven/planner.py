@@ -14,10 +14,10 @@ the object show an update, or the desired template is already set. A rollback al
 unconfirmed record. The first cell of a row is what the record says: "updating", "rolling back",
 "none" (there is no record, or the record does not count), or "any" of the three.
 
-In the last cell of a row, an **update** is the patch that begins an update or a rollback. The patch
-writes the template, the record and the settings (rules.py); an **update** to the current template
-leaves the template as it is. A **pace** is a patch of the settings, such as maxSurge, and of the
-record.
+In the last cell of a row, **update** means the patch that begins an update or a rollback. The patch
+writes the template, the record and the settings (rules.py). If the cell says "to the current
+template", the patch does not change the template. **pace** means a patch of the settings, such as
+maxSurge, and of the record.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ class Planner(Rules[ObservedT]):
         self.refuse_unusable_controller()
         decision = self._roll_back() if self.request.rolls_back_update else self._roll_forward()
         if isinstance(decision, Step) and isinstance(decision.write, Patch):
-            # Each patch replaces the record, so no later task can give this warning.
+            # Warn now: the warning depends on the current record, which each patch replaces.
             return dataclasses.replace(
                 decision, warning=self.settings.warning_about_unrestored_settings)
         return decision
 
     def _roll_forward(self) -> Decision:
         desired_template, record = self.observed.desired_template or {}, self.observed.record
+        # is_result: whether the current template counts as the result of the request.
         is_desired_template_set = self.match(desired_template).is_result
         if record is None or not (self.observed.is_record_confirmed or is_desired_template_set):
             return self._decide_if_no_update_in_progress(
@@ -147,7 +148,8 @@ class Planner(Rules[ObservedT]):
         settings = self.settings.settings_during_update(desired_template)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired_template)
         # The record of a rollback keeps the fingerprint of the update. If the update has no record,
-        # the fingerprint is that of plain state=rolled_back, even with to_revision=previous.
+        # the rollback gets the fingerprint of a request with state=rolled_back and without
+        # to_revision, even if this request has to_revision=previous.
         requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
                                  else request.fingerprint)
         fingerprint = (observed.record.request if is_rollback and observed.record
@@ -201,6 +203,7 @@ class Planner(Rules[ObservedT]):
                     ends_task=True, completes_update=True)
 
     def _another_update(self, record: Rollout) -> RolloutError:
+        """Return the error that another update is in progress."""
         request, images = self.request, self.primary.images
         state = "is being rolled back" if record.is_rolling_back else "is in progress"
         was_template_set_by_task = self.was_template_set_by_task(record)

@@ -36,7 +36,10 @@ def is_pause_requested(request: Request, primary: ServerDriven) -> bool:
 
 def unchanged_message(request: Request, primary: ServerDriven,
                       present_revision_number: int | None) -> str:
-    """Return the message of a task that changes nothing."""
+    """Return the message of a task that changes nothing.
+
+    present_revision_number: the revision number of the current template, or None.
+    """
     if request.revision_template is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
@@ -52,7 +55,10 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     present_revision_number: int | None) -> Json:
-    """Return the fields of the final record of a rollback."""
+    """Return the fields of the final record of a rollback.
+
+    present_revision_number: the revision number of the current template, or None.
+    """
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
                     **({"revision": present_revision_number} if present_revision_number else {})}
@@ -88,7 +94,8 @@ def refuse_too_large_annotations(request: Request, primary: ServerDriven, record
 def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
     """Return the settings to restore at the end of the update.
 
-    record: None without an update, or if the record may be forged.
+    record: the record of the update. None if no update is in progress, or if the record may be
+    forged.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
@@ -96,8 +103,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored_value = _restored_value(settings[field], override, original)
         if restored_value != settings[field]:
-            # A mix of original and current parts may be invalid: some numbers are valid only with
-            # OnDelete.
+            # A mix of original and current parts may be invalid: some values of rollingUpdate are
+            # valid only with the type OnDelete.
             settings[field] = (restored_value if has_only_valid_settings({field: restored_value})
                                else original)
     if request.min_ready_seconds is not None:
@@ -123,14 +130,15 @@ def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     return {field: value for field, value in parts.items() if value is not None}
 
 
-#: Keys of updateStrategy or strategy that are restored independently.
+#: In updateStrategy or strategy, a dict with one of these keys is restored key by key. Any other
+#: dict is restored as a whole.
 _INDEPENDENT_KEYS = frozenset({"type", "partition"})
 
 
 def with_nonzero_history_limit(settings: Json) -> Json:
     """Return the settings with a revisionHistoryLimit of at least 1.
 
-    With 0, the controller manager deletes the old template together with its last pod.
+    With 0, the controller manager deletes the old template when the last old pod is gone.
     """
     if settings["revisionHistoryLimit"] != 0:
         return settings

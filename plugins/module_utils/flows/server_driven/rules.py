@@ -96,7 +96,7 @@ class Rules(t.Generic[ObservedT]):
 
     @property
     def may_begin(self) -> bool:
-        """Whether the controller manager has observed the template, so an update may begin."""
+        """Whether an update may begin: the controller manager has observed the last change."""
         return self.primary.is_observed
 
     @property

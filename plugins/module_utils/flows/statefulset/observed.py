@@ -11,10 +11,10 @@ the record needs evidence:
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
 | a pause | no evidence is needed, since a pause does not block another update |
-| it is a rollback | the status names only one revision, or updateRevision is older or renumbered |
+| a rollback | status has one revision, or updateRevision is renumbered or predates the undone one |
 | the previous template | the revision is currentRevision, or the newest except updateRevision |
-| the previous strategy | the current strategy is the recorded override |
-| the previous maxUnavailable | the current maxUnavailable is not lower |
+| the previous strategy | the current strategy equals the recorded strategy for the update |
+| the previous maxUnavailable | the number is at most the current maxUnavailable |
 
 A forged record can still have two effects. The next task may end with the "restoration" of
 forged settings: another partition, OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back
@@ -89,6 +89,7 @@ class StatefulSetObserved(RevisionDrivenObserved):
         if record is None or primary is None:
             return False
         size = max(1, primary.replicas)
+        # recorded_numbers: the rollingUpdate before the update.
         recorded_numbers = mapping(record.original, "updateStrategy", "rollingUpdate")
         return (max_unavailable_pods(recorded_numbers, size)
                 > max_unavailable_pods(primary.rolling_update, size))
@@ -107,6 +108,7 @@ class StatefulSetObserved(RevisionDrivenObserved):
         other_revisions = self.other_revisions
         if self.record and other_revisions and other_revisions[0].name == self.record.previous_name:
             return other_revisions[0]
+        # During an update, currentRevision is the name of the old revision.
         current_name = (self.primary.current_revision
                         if self.primary and self.does_status_show_update else None)
         return next((revision for revision in other_revisions if revision.name == current_name),
@@ -167,6 +169,7 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
     if record is None:
         return None
     if observed.would_restoring_raise_max_unavailable:
+        # current_numbers: the current maxUnavailable, as a part of rollingUpdate.
         current_numbers = {field: value for field, value in primary.rolling_update.items()
                            if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)

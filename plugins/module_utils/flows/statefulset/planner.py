@@ -55,6 +55,7 @@ class StatefulSetSettings(RevisionDrivenSettings[StatefulSetObserved]):
         budgets.refuse_blocking_budgets(
             self.request, self.observed.budgets, primary.replicas, 0, new_limit,
             supports_surge=False)
+        # limit is the present maxUnavailable in pods, and new_limit the limit for the update.
         limit = max_unavailable_pods(rolling_update, primary.replicas)
         if "maxUnavailable" in rolling_update and limit != new_limit:
             rolling_update["maxUnavailable"] = new_limit
@@ -160,8 +161,8 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
     def _replace_stuck_pod(self) -> Decision | None:
         """Return the deletion of the stuck pod with the lowest ordinal, a wait, or None.
 
-        Wait while a pod with a lower ordinal is missing or terminating, because the controller
-        manager would not create the deleted pod again.
+        Wait while a pod with a lower ordinal is missing or terminating, because until then, the
+        controller manager would not create the deleted pod again.
         """
         observed, primary = self.observed, self.primary
         unready_pod = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)

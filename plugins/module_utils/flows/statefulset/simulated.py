@@ -63,6 +63,7 @@ class SimulatedStatefulSets(RevisionDrivenModel[StatefulSet]):
                                                                    self._stored(controller.uid))
         update_revision = present_revision["metadata"]["name"]
         revision_names = {revision["metadata"]["name"] for revision in revisions}
+        # As in the status, current_revision and update_revision are names.
         current_revision = (controller.current_revision
                             if controller.current_revision in revision_names else update_revision)
         is_parallel = item["spec"].get("podManagementPolicy") == "Parallel"
@@ -87,7 +88,10 @@ class SimulatedStatefulSets(RevisionDrivenModel[StatefulSet]):
 
 def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: str,
                update_revision: str, is_parallel: bool) -> tuple[Pod, ...]:
-    """Return the pods, sorted by ordinal, after the creation or deletion of at most one pod."""
+    """Return the pods, sorted by ordinal, after the creation or deletion of at most one pod.
+
+    current_revision, update_revision: names of ControllerRevisions.
+    """
 
     def sorted_pods(*, without: int | None = None) -> tuple[Pod, ...]:
         return tuple(pod for ordinal, pod in sorted(pods.items()) if ordinal != without)
@@ -106,6 +110,7 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: 
             return sorted_pods()
     if surplus_ordinals := pods.keys() - set(ordinals):
         return sorted_pods(without=max(surplus_ordinals))
+    # The ordinals of the pods that must get the update revision.
     replaced_ordinals = (
         ordinals[controller.partition:] if controller.replaces_pods_automatically else ())
     for ordinal in reversed(replaced_ordinals):

@@ -182,7 +182,7 @@ def _needed_amounts(update: _Update, surge: int) -> quotas.Amounts:
 
 
 def _node_warnings(update: _Update) -> t.Iterator[str]:
-    """Warn if no node could run a new pod, not even a node without other pods."""
+    """Warn if no node could run a new pod, even if all nodes were empty."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
         obstacles = ((position, obstacle.find(node, template))
@@ -282,7 +282,7 @@ class _Server(t.NamedTuple):
 def _find_servers(update: _Update) -> list[_Server]:
     """Return the containers that declare the target port of a Service.
 
-    If no container declares this port, return the only container of the pod.
+    If the pod has a single container, the container need not declare the port.
     """
     spec = _map(update.template, "spec")
     containers = _list(spec, "containers")

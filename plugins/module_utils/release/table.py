@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The decision tables of a release: the next turn of the roles image_bump and rollback. No I/O.
+"""The decision tables of a release, one for each role (image_bump, rollback). No I/O.
 
 The first row that applies (conditions.py) decides the next turn. docs/concepts/release.md has the
 same tables.
@@ -26,7 +26,7 @@ LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
-    """Return the turn that runs the tasks of a file. `typed` is the path as typed by the user."""
+    """Return the turn that runs the tasks of a file. Its title has the path that the user typed."""
     next_file = t.cast("File", file)  # The condition of the row excludes None.
     return Turn("run", f"Run {next_file.typed}", purpose, release.history.stage, next_file.typed,
                 next_file.path)
@@ -227,7 +227,7 @@ IMAGE_BUMP = [
     REFUSED,
     Row("an update, split, check or approval has failed, `on_failure` is rollback, and "
         "controllers are in progress",
-        "roll back these controllers, without the options that end an update early",
+        "roll back these controllers, with the options that apply to a rollback",
         lambda release: release.names_to_roll_back,
         lambda release: _roll_back(
             release, release.names_unless_single(release.names_to_roll_back))),
@@ -251,8 +251,8 @@ IMAGE_BUMP = [
             lambda release: release.next_before_file,
             lambda release: _run("before", release.next_before_file, release)),
         Row("paused at a stage with a share of the requests, and this share has not been set",
-            "set the share, unless a repeated run finds more new pods than the stage has, or "
-            "fewer old pods than `keep_old` keeps",
+            "set the share, but not if a repeated run finds too many new pods for the stage, or "
+            "too few old pods for `keep_old`",
             lambda release: release.split.needs_share, _split),
         Row("paused at a stage, and the requested analyses have not run there",
             "run the analyses of each controller in progress, until an analysis fails",
@@ -267,15 +267,15 @@ IMAGE_BUMP = [
         Row("paused at a stage, and check files have not run there", "run the next file",
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),
-        Row("the requests are split, the stage has passed, and the next update goes to a stage "
-            "without a share or, unless `keep_old` is set, to the end",
+        Row("the requests are split, the stage has passed, and the next update needs no split: "
+            "either to a stage without a share, or to the end without `keep_old`",
             "restore the route, before further pods are updated",
             lambda release: release.split.needs_restoration, _restore_route),
         Row("the next stage has a share of the requests, and the requests are not split",
-            "send all requests to the old pods, unless a repeated run finds more new pods than "
-            "the previous stage has, or fewer old pods than `keep_old` keeps",
+            "send all requests to the old pods, but not if a repeated run finds too many new "
+            "pods for the previous stage, or too few old pods for `keep_old`",
             lambda release: release.split.needs_hold, _hold),
-        Row("a stage remains, and it is the first, or the previous stage has passed",
+        Row("no stage has begun, or the last stage has passed and another stage remains",
             "update to this stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
         Row("all stages have passed, and the last stage is 100% or the run is in check mode",
@@ -327,8 +327,8 @@ ROLLBACK = [
             lambda release: _roll_back(
                 release, release.names_unless_single(release.names_to_abort))),
         Row("an image is requested, in check mode, and updates in progress lead to another image",
-            "show that an update follows; check mode aborts nothing, so the module would refuse "
-            "the update",
+            "show the update without running the module, which would refuse: check mode has not "
+            "aborted the other update",
             lambda release: release.request.check_mode and release.names_to_abort
             and not release.history.with_purpose("plan"),
             lambda release: Turn("show", "Show the remaining update", "plan",

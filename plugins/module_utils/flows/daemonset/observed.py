@@ -2,18 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A DaemonSet and its history, and the evidence for the record of an update. No I/O.
+"""A DaemonSet, its history, and what confirms the record of an update. No I/O.
 
-A user who may only annotate the object can forge the record (object_meta.Rollout). Each claim of
-the record needs evidence:
+A user who may only annotate the object can forge the record (object_meta.Rollout). So a claim of
+the record counts only with this evidence:
 
 | claim | evidence |
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
 | a pause | no evidence is needed, since a pause does not block another update |
-| a rollback | the present revision is renumbered, is the only one, or predates the recorded one |
-| the previous template | a pod has it, or the record names the newest non-current revision |
-| the previous strategy | the current strategy equals the recorded strategy for the update |
+| a rollback | the present revision has a new number, is alone, or predates the recorded revision |
+| the previous template | a pod has this template, or the newest other revision is recorded |
+| the previous strategy | the DaemonSet has the other recorded strategy, that of the update |
 | the previous maxUnavailable | the number is at most the current maxUnavailable |
 
 Exception to the last row: the previous maxUnavailable may be 1 if the current number is 0.
@@ -137,11 +137,11 @@ class DaemonSetObserved(RevisionDrivenObserved):
     def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        Return the recorded revision. But if no live pod has the recorded revision, and a live pod
-        has the newest of other_revisions, return the newest of other_revisions.
+        With a recorded revision: this revision. Exception: if this revision has no live pods, and
+        the newest of other_revisions has live pods, the newest.
 
-        Without a recorded revision, return the newest of other_revisions that a live pod has or, if
-        there is none, the newest of other_revisions.
+        Without a recorded revision: the newest of other_revisions with live pods. If no other
+        revision has live pods, the newest.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.does_status_show_update):

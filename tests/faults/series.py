@@ -29,7 +29,7 @@ MAX_SECONDS = 60.0
 """Maximum duration of a task with a fault, in seconds."""
 
 SAMPLE_PLACES = 16
-"""A sample runs one of the first SAMPLE_PLACES places, a different one in the next series."""
+"""In a sample, each series runs one point, at one of its first SAMPLE_PLACES places."""
 
 
 @dataclass
@@ -110,7 +110,8 @@ class Series:
     def run(self, world: World, is_sample: bool = False, index: int = 0) -> Tally:
         """Run every point, or only one point if this is a sample.
 
-        index: the index of the series. It selects the point. With too few points, the first runs.
+        index: the index of the series, which selects the point of a sample. If the series has too
+        few points, the sample runs the first point.
         """
         tally = Tally()
         start = index % SAMPLE_PLACES
@@ -211,7 +212,8 @@ def check_rollback(world: World, flow: Flow, end_state: Any,
     """
     run = world.run(flow.opposite)
     if run.has_succeeded:
-        # A task that was killed before it created the successor has not stored the new image.
+        # If the task was killed before the creation of the successor, the record of the opposite
+        # task has no image to name as "from".
         return [difference
                 for difference in differences(flow, world.end_state(), end_state_after_opposite)
                 if "/record/from/web is None" not in difference]

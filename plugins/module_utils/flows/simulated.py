@@ -68,9 +68,9 @@ class SimulatedCluster(Model):
                      if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return all ControllerRevisions, including the revisions of controllers not in `uids`.
+        """Return all ControllerRevisions that the model has, also of controllers not in `uids`.
 
-        The first call adds the revisions that real controllers in `uids` have.
+        The first call reads the revisions of `uids` from the real cluster into the model.
         """
         if self._look_up_revisions:
             real_uids = [uid for uid in self._initial_uids if uid in uids]

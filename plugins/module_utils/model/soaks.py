@@ -35,7 +35,7 @@ class Soak:
     passed_pod_count: int | None = None
     #: The length of the soak that the pods have passed, or 0 before the end of the soak.
     seconds: float = 0
-    #: Reasons of Warning Events about old pods. For new pods, these reasons are ignored.
+    #: Reasons of Warning Events about old pods. The same Events about new pods do not end a soak.
     old_pod_reasons: tuple[str, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Roll back every started controller after a failure, or name it with the next command."""
+"""After a failure, roll back each controller whose update has begun, or name the controller."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_upda
 def ending(results, last_results, rollback=None, what="update", on_failure="rollback"):
     """Return the Ending of a run after a failure.
 
-    what: "update" if the last task failed, else the purpose of a later file that failed.
+    what: what has failed, "update" or the purpose of a file that ran after the update.
     """
     failure = {"task": "Update", "reason": "2 of 4 failed"}
     events = [Event(Turn("update", "", "update"), NOW, NOW, {"results": results}),

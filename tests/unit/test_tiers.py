@@ -27,11 +27,15 @@ KIND = f"#!/bin/sh\nexit 0\n# The program contains the name of its image: {DEFAU
 
 
 @pytest.fixture
-def runner(monkeypatch):
+def runner(monkeypatch, tmp_path_factory):
+    """Return the module tests/run.py, which writes the digests into a temporary file."""
     spec = importlib.util.spec_from_file_location("tiers", ROOT / "tests" / "run.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)  # for dataclasses
     spec.loader.exec_module(module)
+    verified = tmp_path_factory.mktemp("verified") / "verified.json"
+    verified.write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(module, "VERIFIED", verified)
     return module
 
 
@@ -92,9 +96,10 @@ def two_tier_runner(runner, monkeypatch, tmp_path):
     """Return the runner with two tiers. One runs only after a change of node.py."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "node.py").write_text("1\n", encoding="utf-8")
-    (tmp_path / "verified.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "verified.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(runner, "ROOT", tmp_path)
-    monkeypatch.setattr(runner, "VERIFIED", tmp_path / "verified.json")
+    monkeypatch.setattr(runner, "VERIFIED", tmp_path / "tests" / "verified.json")
     monkeypatch.setattr(runner, "CHANGE_TIERS", ("unit", "node-sample"))
     monkeypatch.setattr(runner, "TIERS", {
         "unit": runner.Tier(["true"]),
@@ -170,7 +175,8 @@ def test_make_test_all_resumes_in_a_clone(two_tier_runner, full_tiers, monkeypat
                     f"--prefix={tmp_path}/clone/"], check=True)
     subprocess.run(["git", "init", "--quiet", tmp_path / "clone"], check=True)
     monkeypatch.setattr(two_tier_runner, "ROOT", tmp_path / "clone")
-    monkeypatch.setattr(two_tier_runner, "VERIFIED", tmp_path / "clone" / "verified.json")
+    monkeypatch.setattr(two_tier_runner, "VERIFIED",
+                        tmp_path / "clone" / "tests" / "verified.json")
 
     assert full_tiers() == {"unit": BEFORE, "node-sample": BEFORE}
 

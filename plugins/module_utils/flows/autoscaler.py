@@ -8,7 +8,8 @@ Otherwise, the autoscaler would scale up the primary while the update scales it 
 
 `selectPolicy: Disabled` stops scaling by metrics, but minReplicas still applies
 (reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore
-has `minReplicas: 1`. An autoscaler never scales up a controller that has 0 replicas.
+has `minReplicas: 1`. With this number, the autoscaler does not scale up a controller that has 0
+replicas.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 #: spec.behavior of a frozen autoscaler.
 _FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
                     "scaleDown": {"selectPolicy": "Disabled"}}
-#: Actions after which the task or the controller manager scales a controller.
+#: Actions that scale a controller, or that make the controller manager scale a controller.
 _SCALING_ACTIONS = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 

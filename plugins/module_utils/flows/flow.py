@@ -306,7 +306,7 @@ class Flow(t.Protocol[ObservedT]):
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
-        """Return an observation of the objects, mainly from the cache of the gateway."""
+        """Return an observation of the cached controllers. Only a migration sends requests."""
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
         """Return the template for new pods, or None. Raises RolloutError."""

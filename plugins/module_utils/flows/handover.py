@@ -408,13 +408,13 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
             "replicas": desired_size, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # A closed successor has the class CLOSED: use the class in the takeover annotation.
+            # In a closed successor's template, the class is CLOSED: use the successor's annotation.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of the template in its stored form, which always has `metadata`."""
+    """Return the hash of a template as the API server stores it: with metadata, even if empty."""
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 

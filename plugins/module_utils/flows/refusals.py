@@ -141,9 +141,10 @@ def template_lost(request: Request, is_paused: bool, newest_other_revision: Revi
 
 def _finish_or_rollback_commands(request: Request, newest_other_revision: Revision | None,
                                  finish_commands: t.Sequence[str]) -> t.Sequence[str]:
-    """Return two alternatives: finish the update, or roll back to the revision.
+    """Return alternatives: the commands that finish the update, and a rollback to the revision.
 
-    Without a revision, return a sequence: finish the update, then set an earlier image.
+    Without a revision, return a sequence: finish the update (if there are finish_commands), then
+    set an earlier image. A task may set this image only after the update has ended.
     """
     command = rollback_command(request, newest_other_revision)
     if newest_other_revision or not finish_commands:

@@ -12,7 +12,7 @@ import typing as t
 from . import error_pages, shell
 from .fields import escape_unprintable
 
-#: Limits of an internal error: the number of stack frames, and the length of the exception's text.
+#: Limits of an internal error: stack frames, and characters of the exception's text.
 MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
@@ -59,8 +59,8 @@ class RolloutError(Exception):
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []
         lines += [f"See {url}"] if url else []
-        # The reasons come from the cluster. With "Reason: " or the indentation before a reason, the
-        # reason does not look like the line "Next:".
+        # Reasons come from the cluster. The prefix "Reason: " or the indentation prevents a forged
+        # line "Next:".
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
     def as_result(self) -> dict[str, t.Any]:

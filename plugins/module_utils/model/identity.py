@@ -50,7 +50,8 @@ def is_label_value(value: str) -> bool:
 def successor_name(name: str, suffix: str) -> str:
     """Return the name with the suffix, such as foo-354aa2c0fa for the successor of foo.
 
-    A long name is shortened. Names of Leases and ControllerRevisions are also created here.
+    A long name is shortened. Also used for the names of ControllerRevisions, and for names of
+    Leases that are too long.
     """
     return f"{name[: MAX_NAME_LENGTH - len(suffix) - 1].rstrip('-.')}-{suffix}"
 

@@ -168,9 +168,11 @@ class Controller:
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
-        """Return whether an update of `primary` would give this controller's name to a successor.
+        """Return whether the name is that of a successor of `primary`.
 
-        The name and the selector are evidence: a user with annotate permission can change neither.
+        Such a name ends with a value of the deployment label, and the selector must have this
+        value, too. The name and the selector are evidence: a user with annotate permission can
+        change neither.
         """
         return any(self.name == identity.successor_name(primary, value)
                    for value in self.possible_label_values)

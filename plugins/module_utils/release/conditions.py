@@ -128,10 +128,10 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the controllers must be read, because a rollback has failed.
+        """Return whether the rollback after the approval deadline failed, with nothing read since.
 
-        The rollback followed a late approval. Another client may have resumed the update just
-        before the rollback.
+        The next turn reads the controllers: another client may have resumed the update just before
+        the rollback.
         """
         event, rollback = self.history.failed_event, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed

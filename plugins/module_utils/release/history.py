@@ -89,7 +89,7 @@ class History:
         return cls([Event.from_json(event) for event in json.loads(text(state, "events") or "[]")])
 
     def as_text(self) -> str:
-        """Return the events as JSON text. Of a list, Ansible would check each item."""
+        """Return the events as one JSON text, because Ansible would check each item of a list."""
         return json.dumps([event.as_json() for event in self.events])
 
     def with_purpose(self, *purposes: str) -> list[Event]:

@@ -180,8 +180,8 @@ class Request:
         """Return the groups of controllers that a rollback updates together, as (names, images).
 
         All controllers of a group have the same previous images. Without previous images, the only
-        group is ([], {}), which stands for all selected controllers. Without images, there is no
-        group.
+        group is ([], {}), for all selected controllers. If the request sets no image either, there
+        is no group.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():

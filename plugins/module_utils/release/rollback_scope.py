@@ -37,8 +37,8 @@ class RollbackScope:
 
     #: One for each controller and task, in order.
     results: list[Json]
-    #: Only the results of the last update or wait for approval. These results show changes by other
-    #: clients.
+    #: The results of the last update or wait for approval, which show changes by other clients.
+    #: [] for a single controller without an approval.
     last_results: list[Json]
 
     @functools.cached_property
@@ -68,7 +68,7 @@ class RollbackScope:
 
     @property
     def failed_result_by_name(self) -> dict[str, Json]:
-        """Return the last result by controller, for failures after a change without a rollback."""
+        """The last result of each controller that failed after a change and is not rolled back."""
         return {name: result for name, result in self.last_result_by_name.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 

@@ -47,7 +47,7 @@ def revisions(controller: Controller, stored_items: t.Iterable[Json], label_key:
     if certain_revisions and certain_revisions[0].template == template:
         return tuple(certain_revisions)
     record = controller.last_rollout
-    # If the images differ, another client has changed the template after the recorded update.
+    # Without a record, or after a change by another client, use the creation time instead.
     if record.get("to") != controller.images:
         record = {"time": controller.created}
     number = all_revisions[0].number + 1 if all_revisions else 1
@@ -98,7 +98,7 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
-    # Whether the update in progress was requested without to_revision=previous.
+    # Whether a successor exists that was not requested with to_revision=previous.
     is_other_update = (
         successor is not None and successor.last_rollout.get("request") != PREVIOUS)
     in_progress = controller is not None and (observed.in_progress or controller.is_updating)
@@ -111,7 +111,8 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
                             revision_template=revision.template)
         for revision in history]
     if primary and in_progress:
-        # Do not compare templates: admission may have changed the template of the successor.
+        # Compare the label or the name: admission may have changed the template, but neither of
+        # them.
         if successor:
             matching_candidates = [
                 candidate for candidate in candidates

@@ -73,7 +73,10 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Raise RolloutError if the update that deleted the primary had a different request."""
+    """Raise RolloutError if the update that deleted the primary had a different request.
+
+    A next_name and the deployment_label_key must match, too.
+    """
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)

@@ -125,7 +125,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     def with_observed_original_settings(self: RevisionDrivenT, baseline_settings: Json | None,
                                         ) -> RevisionDrivenT:
-        """Return the observation. Proven settings in the annotation become the original settings.
+        """Return the observation. If all original settings in the annotation are proven, use them.
 
         baseline_settings: the settings to restore, as observed by this run. The original settings
         in the annotation are proven if they equal these settings.

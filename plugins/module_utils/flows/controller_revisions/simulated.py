@@ -98,7 +98,7 @@ class RevisionDrivenModel(Model, t.Generic[ControllerT]):
     def _with_template_generation(self, item: Json, changed_item: Json) -> Json:
         """Return the changed object.
 
-        The override for DaemonSets also sets the template generation.
+        The override for DaemonSets also increments the template generation if the template changes.
         """
         return changed_item
 

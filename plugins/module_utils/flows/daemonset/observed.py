@@ -213,8 +213,9 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     if record is None:
         return observed
     if observed.would_restoring_raise_max_unavailable:
-        # The recorded maxUnavailable is above 1, so the recorded maxSurge is 0. A current maxSurge
-        # was therefore set by an interrupted task: restore the defaults, which have maxSurge 0.
+        # The recorded maxUnavailable is above 1, so the recorded maxSurge is 0. If there is a
+        # maxSurge now, an interrupted task may have set the maxSurge: restore the defaults, which
+        # have maxSurge 0.
         # current_numbers: the current rollingUpdate.
         current_numbers = primary.rolling_update
         record = with_rolling_update(

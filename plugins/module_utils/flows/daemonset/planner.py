@@ -67,9 +67,9 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     @property
     def is_surge_blocked(self) -> bool:
-        """Whether this rollback would surge, but must not.
+        """Whether this rollback would surge, but cannot.
 
-        In this case, the present and the previous template use the same port of their node.
+        The reason is that the present and the previous template use the same port of their node.
         """
         if not (self.request.rolls_back_update and has_surge(self._unrestricted_numbers)):
             return False

@@ -161,7 +161,7 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
     def _replace_stuck_pod(self) -> Decision | None:
         """Return the deletion of the stuck pod with the lowest ordinal, a wait, or None.
 
-        Wait while a pod with a lower ordinal is missing or terminating, because until then, the
+        Wait while a pod with a lower ordinal is missing or terminating: during this time, the
         controller manager would not create the deleted pod again.
         """
         observed, primary = self.observed, self.primary

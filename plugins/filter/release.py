@@ -54,7 +54,7 @@ def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json
 
 
 def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str = "") -> Json:
-    """Wrap loop.check_approval(): return whether the wait is over, and the number of polls."""
+    """Wrap loop.check_approval(): return whether the wait is over, and the maximum of polls."""
     return loop.check_approval(Request.of(plain(request)), plain(state), plain(rollouts), now)
 
 

@@ -234,7 +234,10 @@ class Variables:
             return value
 
     def _file(self, given_path: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Return the path as typed by the user, and the real path, or "" if no file exists."""
+        """Return {"typed": the given path, "path": the real path, or "" if there is no file}.
+
+        Record an error unless the file contains a list of tasks.
+        """
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, given_path), os.path.join(folder, "tasks", given_path),
                  given_path]

@@ -149,7 +149,7 @@ def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGat
     controller: the owner, or None for all owners.
     """
     revisions: dict[str, list[Json]] = {}
-    # Flows with a history in ControllerRevisions have optional permissions.
+    # Only flows with a history in ControllerRevisions have optional permissions.
     if flow.optional_permissions(request):
         for item in gateway.revisions([controller.uid] if controller else []) or []:
             revisions.setdefault(owner_uid(item), []).append(item)

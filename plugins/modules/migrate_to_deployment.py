@@ -95,8 +95,8 @@ options:
     type: str
   # Waiting and failure
   progress_deadline:
-    description: The task fails after this number of seconds without progress. A step or another
-      available pod is progress. To resume the migration, run the same task again.
+    description: The task fails after this number of seconds without progress. Progress is, for
+      example, a step or another available pod. To resume the migration, run the same task again.
     type: str
     default: "600"
   timeout:

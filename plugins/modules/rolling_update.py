@@ -232,8 +232,8 @@ options:
         repeat a completed one. Not for rollbacks. Needs the permissions to list and watch pods.
     type: str
   nodes:
-    description: Label selector of the nodes on which a DaemonSet's pods are replaced first,
-      before the pause of O(pause_at). Needs the permission to list nodes.
+    description: Label selector of the nodes on which a DaemonSet's pods are replaced first, up to
+      the number of pods in O(pause_at). Needs the permission to list nodes.
     type: str
   image_drift:
     description:
@@ -274,8 +274,8 @@ options:
     default: "10"
   on_failure:
     description:
-      - What to do if the new pods do not become available or do not pass O(soak). With both
-        values, the task fails.
+      - What to do if the new pods do not become available or do not pass O(soak). With either
+        value, the task fails.
       - V(stop) leaves the update in progress. To resume it, run the same task again. Meanwhile, the
         cluster replaces further pods of a Deployment, StatefulSet or DaemonSet only if the new pods
         become available after all.

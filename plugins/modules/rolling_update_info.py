@@ -63,8 +63,8 @@ options:
     type: list
     elements: str
   api_version:
-    description: API version of O(kind). A version that O(kind) does not have is an error. This
-      option has no other effect. Its purpose is that the same options work with
+    description: API version of O(kind), which must be set, too. A version that O(kind) does not
+      have is an error. The option only lets the same options work with
       C(kubernetes.core.k8s_info).
     type: str
 seealso:

@@ -276,8 +276,8 @@ options:
     description:
       - Number of measurements of a metric that may be inconclusive. If more are inconclusive, the
         metric is inconclusive, and the task fails at once unless O(on_inconclusive=pass).
-      - If no measurement of a metric has passed, the outcome of the metric is V(failed) if at least
-        one of its measurements has failed, and V(inconclusive) otherwise.
+      - If none of the O(count) measurements of a metric has passed, the outcome of the metric is
+        V(failed) if at least one of them has failed, and V(inconclusive) otherwise.
     type: int
     default: 0
   on_inconclusive:
@@ -289,8 +289,8 @@ options:
     default: fail
   on_no_old_pods:
     description:
-      - The outcome of a measurement that needs old pods, if there are no old pods. O(metrics[].min)
-        and O(metrics[].max) still apply.
+      - The outcome of a comparison with old pods, or of a query with C($old_pods), if there are no
+        old pods. In a comparison, O(metrics[].min) and O(metrics[].max) still apply.
     type: str
     choices: [inconclusive, pass]
     default: inconclusive

@@ -190,7 +190,7 @@ def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
 
 
 def format_value(value: float) -> str:
-    """Return a number with six significant digits. Infinity and NaN are as in Prometheus.
+    """Return a number with six significant digits. Infinity and NaN are written as in Prometheus.
 
     >>> format_value(0.951234567), format_value(5.0), format_value(float("inf"))
     ('0.951235', '5', '+Inf')

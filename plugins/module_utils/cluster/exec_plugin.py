@@ -44,7 +44,8 @@ def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential. Raises RolloutError.
 
     plugin, cluster: the fields `exec` and `cluster` in a kubeconfig.
-    folder: the folder of the kubeconfig, in which the plugin runs; "" for the current folder.
+    folder: the folder of the kubeconfig file with the cluster, where the plugin runs; "" for inline
+    content, where the plugin runs in the current folder.
     timeout: seconds.
     """
     try:

@@ -28,7 +28,7 @@ class Gateway(RealCluster, t.Protocol):
         """Wait at most `seconds` for a change. May return early without one."""
 
     def refuse_forbidden_handover(self, controller: Controller) -> None:
-        """Raise RolloutError if a dry run shows that the user is not permitted to reparent pods."""
+        """Raise RolloutError if a dry run shows that RBAC or admission forbids a handover."""
 
     def warnings(self) -> list[Json]:
         """Return the Events of type Warning."""

@@ -102,7 +102,8 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
 def visible_params(params: Json) -> Json:
     """Return the parameters without the content of a kubeconfig or a manifest.
 
-    A manifest may be secret, because the manifest may come from a file that Ansible Vault encrypts.
+    Only a manifest in text form is hidden: the text may come from a file encrypted with Ansible
+    Vault.
     """
     kubeconfig = params.get("kubeconfig")
     # Whether to hide the value, by option.

@@ -90,9 +90,9 @@ class Watch:
     def _queue_events(self, response: t.Any) -> bool:
         """Queue the events of a response.
 
-        Return False if the response ends early, or with an ERROR event, before any other event.
-        The caller then waits before the next watch. Drops a partial line at the end, because
-        the next watch sends the event of that line again.
+        Returns False if the response has no event except ERROR, and ends with ERROR or within
+        WATCH_SECONDS / 2. The caller then waits before the next watch. Drops a partial line at the
+        end, because the next watch sends the event of that line again.
         """
         partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):

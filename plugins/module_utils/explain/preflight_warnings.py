@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Before the first write, warn of likely failures, such as a quota that is too small. No I/O."""
+"""Before the first write, warn of likely failures. No I/O.
+
+The reasons are, for example, Services, quotas or nodes.
+"""
 
 from __future__ import annotations
 

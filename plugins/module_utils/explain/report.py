@@ -67,8 +67,8 @@ def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool =
                is_watched: bool = False) -> None:
     """Append a sample if it differs from the previous sample, or if the task ends.
 
-    If there are more than MAX_SAMPLES samples, delete each second sample, but keep the first and
-    the last sample.
+    If there are more than MAX_SAMPLES samples, delete every other sample, except the first and the
+    last.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}

@@ -249,7 +249,7 @@ class _FleetRun:
         self._refuse_small_quotas(clock)
 
     def _refuse_small_quotas(self, clock: Clock) -> None:
-        """Refuse all updates with keep_old if their new pods, taken together, exceed a quota.
+        """Raise RolloutError if the new pods of a namespace's updates with keep_old exceed a quota.
 
         Each driver checks the quotas for a single controller only.
         """

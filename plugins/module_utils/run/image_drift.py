@@ -4,8 +4,8 @@
 
 """Compare the images of the new pods. A moved tag leads to different versions of an image.
 
-A list of all pods can be large, so the new pods are listed at most three times: when two new pods
-are available, when half of the new pods are available, and before a pause or the last steps.
+A list of all pods can be large, so the new pods are listed only a few times: when two new pods are
+available, when half of the new pods are available, at a soak, and before a pause or the last steps.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ImageDrift:
         self._listed_available_count = 0
         #: See _comparison_moment().
         self._compared_moments: set[str] = set()
-        #: The place (container) and the reason of each cause in a printed warning.
+        #: The place (container) and the reason (image) of each cause in a printed warning.
         self._printed_warnings: set[tuple[str, str]] = set()
         self._listed_controllers: list[Controller] = []
         #: A list is None if the user may not list pods.

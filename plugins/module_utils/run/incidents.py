@@ -131,7 +131,7 @@ class Incidents:
         """Return whether a scale-down may be the reason for all incidents.
 
         The watch may report a deleted pod before the smaller spec.replicas of its controller, so
-        the answer is True until CAUSE_TIMEOUT.
+        the answer is True for CAUSE_TIMEOUT seconds if all incidents are deleted pods.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):

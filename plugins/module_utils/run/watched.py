@@ -20,7 +20,8 @@ from ..model.template import labels_of
 class _PodState(t.NamedTuple):
     """The cached properties of a pod.
 
-    Without a cache, a soak would compute the properties of thousands of pods each second.
+    Without a cache, a soak would compute the properties of thousands of pods several times a
+    second.
     """
 
     pod: Json

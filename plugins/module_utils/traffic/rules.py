@@ -318,7 +318,7 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
 
 
 def _match_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a copy of the rule for only those requests that fulfil the conditions in `match`.
+    """Return a copy of the rule for only those requests that also match an entry of `match`.
 
     backend: the only backend of the copy.
     """

@@ -64,7 +64,7 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the other rows. Initial and collapsed rows together are at most MAX_ROWS."""
+        """Return the rows that are not initial_rows; both together are at most MAX_ROWS."""
         initial_ids = set(map(id, self.initial_rows))
         other_rows = [row for row in self.rows if id(row) not in initial_ids]
         return other_rows[:MAX_ROWS - len(initial_ids)]

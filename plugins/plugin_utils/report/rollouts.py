@@ -213,7 +213,7 @@ class Rollout:
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
-        """Return the begin and the end of each time between two tasks."""
+        """Return the start and the end of each pause between two tasks."""
         times_by_task = [[sample.at for sample in samples]
                          for _result, samples in self._samples_by_result if samples]
         return [(max(before), min(after))

@@ -14,8 +14,9 @@ import os
 import runpy
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import IO, Any
 from unittest import mock
@@ -25,6 +26,10 @@ PRELOADED_MODULES = [
     "ansible_collections.baton.kubernetes.plugins.module_utils.task",
 ]
 _SERVER = multiprocessing.get_context("forkserver")
+#: Held while a process starts or an exit code is read. The server sends each exit code once, and
+#: Process.start() also reads the exit codes of all earlier processes. Without the lock, two threads
+#: would read the same exit code, and one of them would return 255.
+_EXIT_CODE_LOCK = threading.Lock()
 
 
 def start_server(collections: Path) -> None:
@@ -43,16 +48,19 @@ class ForkedProcess:
         paths = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (output, errors)]
         self._process = _SERVER.Process(target=_run,
                                         args=(module_name, argument, dict(environment), paths))
-        self._process.start()
+        with _EXIT_CODE_LOCK:
+            self._process.start()
         assert self._process.pid
         self.pid: int = self._process.pid
 
     def wait(self, seconds: float | None = None) -> int:
         """Return the exit code, or -N if signal N killed the process. Raises TimeoutExpired."""
-        self._process.join(seconds)
-        if self._process.exitcode is None:
+        connection.wait([self._process.sentinel], seconds)
+        with _EXIT_CODE_LOCK:
+            code = self._process.exitcode
+        if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), seconds or 0)
-        return self._process.exitcode
+        return code
 
 
 def _run(module_name: str, argument: str, environment: Mapping[str, str],

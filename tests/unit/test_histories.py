@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hypothesis
 import pytest
-from history import BROKEN, KINDS, STATE_HEADING, History, TaskRun, add_state
+from history import BROKEN, KINDS, STATE_HEADING, History, TaskRun, add_state, steps
 from simulated import SimulatedWorld
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -156,6 +156,13 @@ def test_closed_controller_is_not_reported_as_complete():
 
     with pytest.raises(AssertionError, match="a controller with a closed template is complete"):
         history._record_result({"image": "myimage:v2"}, refused)
+
+
+def test_check_mode_need_not_plan_the_annotation_of_a_stalled_surge():
+    last_step = {"action": "annotate", "kind": "DaemonSet", "name": "foo", "from": "updating"}
+    woken = {**last_step, "from": "stalled at 1 of 2 new pods"}
+
+    assert steps({"steps": [woken, last_step]}) == steps({"steps": [last_step]})
 
 
 def test_rollback_with_a_surge_keeps_all_pods_ready():

@@ -463,6 +463,7 @@ def test_stalled_surge_continues_after_one_write(stalled_surge):
 
     step = decide_at(10, stalled_surge, memory)
     assert step.action == "annotate" and stalled_surge.write(step.write)
+    assert step.before.startswith("stalled at")  # tests/histories compares this text
     assert record(stalled_surge)["woken"] == NOW and record(stalled_surge)["outcome"] == "updating"
     assert isinstance(decide_at(60, stalled_surge, memory), Wait)
     assert run_task(UPDATE, stalled_surge) == ["annotate"] and "woken" not in record(stalled_surge)

@@ -35,7 +35,6 @@ SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: The image in the first manifest of foo.
 FIRST_IMAGE = "myimage:v1"
-#: The annotation of foo that names its successor during an update.
 #: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
 SHORT_DEADLINES = {"failure_grace": 1, "progress_deadline": 10}
@@ -274,7 +273,7 @@ class History(RuleBasedStateMachine):
         #: By another client, so that the settings in the record are outdated.
         self.was_changed_in_migration = False
         self.skips_final_check = False
-        self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
+        self.world.create(kind, replicas, BROKEN if is_broken else FIRST_IMAGE, fields or {})
         self.user_fields = self._current_user_fields()
         self.has_used_broken_image = is_broken
         self.is_previous_version_broken = is_broken

@@ -19,6 +19,7 @@ import typed_commands
 import writes
 from history import (
     BROKEN,
+    FIRST_IMAGE,
     Json,
     TaskRun,
     describe_controller,
@@ -292,7 +293,7 @@ class RealWorld:
             time.sleep(0.5)
         return held_leases
 
-    def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
+    def _manifest(self, kind: str, replicas: int, image: str = FIRST_IMAGE,
                   fields: Json | None = None) -> Json:
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
         body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))

@@ -17,6 +17,7 @@ from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, Statef
 from clusters import Cluster
 from history import (
     BROKEN,
+    FIRST_IMAGE,
     KINDS,
     SERVER_DRIVEN,
     Json,
@@ -63,7 +64,7 @@ class ControllerModel(ClusterModel):
 
 
 class PodCountingCluster(Cluster):
-    def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
+    def __init__(self, kind: Kind, replicas: int, image: str = FIRST_IMAGE,
                  fields: Json | None = None) -> None:
         super().__init__()
         self.kind, fields = kind, fields or {}
@@ -297,7 +298,7 @@ class SimulatedWorld:
             return
         # Other fields, such as labels and annotations of the update, belong to other clients.
         template = spec["template"]
-        template["spec"]["containers"][0]["image"] = "myimage:v1"
+        template["spec"]["containers"][0]["image"] = FIRST_IMAGE
         spec["selector"] = _selector(kind)
         if kind != "DaemonSet":
             spec["replicas"] = replicas

@@ -112,7 +112,6 @@ def nothing_to_roll_back(request: Request, newest_other_revision: Revision | Non
     newest_other_revision: the newest revision with a template other than the current template.
     finish_commands: the commands that finish an update in progress.
     """
-    # `previous` is the end of the message.
     previous = (f"; the previous revision is {newest_other_revision.number} "
                 f"({image_names(images_of(newest_other_revision.template))})"
                 if newest_other_revision else "")

@@ -92,18 +92,19 @@ def test_analysis_reads_the_log_of_a_crashed_container_and_reports_missing_logs(
     )
 
 
-def test_analysis_is_inconclusive_while_the_kubelet_is_down(foo_namespace, cluster):
-    cluster.stop("kubelet", kill=True)
+@pytest.mark.parametrize("component", ["kubelet", "containerd"])
+def test_analysis_is_inconclusive_during_an_outage_of_the_node(foo_namespace, cluster, component):
+    cluster.stop(component, kill=True)
     try:
         result = run_analysis(foo_namespace, {"max": 1000})
     finally:
-        cluster.start("kubelet")
+        cluster.start(component)
 
     assert (
         result["outcome"] == "inconclusive" and "container web, cannot be read: " in result["msg"]
     )
     assert eventually(
         lambda: run_analysis(foo_namespace, {"max": 1000}, window="10s")["outcome"] == "passed",
-        "logs from the restarted kubelet",
+        "logs from the restarted component",
         60,
     )

@@ -93,6 +93,17 @@ def _container_logs(pod: str, container: str, status: t.Any, window: float,
     return logs
 
 
+def is_error_text(data: bytes, limit: int) -> bool:
+    """Return whether a response of the log API with status 200 is an error of the kubelet.
+
+    For a container that its runtime does not return, most kubelets send the text of the error as
+    the log (kubernetes/kubernetes#142258). The text is one line without a timestamp and without an
+    end of line. The first line of a log may lack a timestamp if the line began before the window.
+    """
+    return (bool(data) and len(data) < limit and b"\n" not in data
+            and not _TIMESTAMP.match(data))
+
+
 def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
     """Parse a response of the log API, with a timestamp in each line.
 

@@ -19,7 +19,7 @@ from ..cluster.http import Http, ResponseTooLarge, Unreachable, path_segment
 from ..cluster.refused import RETRIED_STATUSES, Refused
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .log_lines import Log, LogLines, log_readings, parse_lines, readable_logs
+from .log_lines import Log, LogLines, is_error_text, log_readings, parse_lines, readable_logs
 from .outcome import Reading
 from .spec import ErrorLines
 
@@ -41,6 +41,7 @@ lines = data.read().split(b"\\n")
 sys.stdout.write("".join("01"[bool(search(line.decode()))] for line in lines))
 """
 _MATCH_FAILED = "matching the log lines with the pattern failed"
+_NO_LOG = "the kubelet sent an error in place of the log"
 
 
 class _TransientError(Exception):
@@ -114,17 +115,19 @@ class Logs:
                     break
                 time.sleep(pause)
                 continue
-            if status == 200:
+            if status == 200 and not is_error_text(data, limit):
                 return parse_lines(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
-            # Status 400: the container has not started, or the previous log was removed.
+            # Status 400, or 200 with an error text: the container has not started, or the previous
+            # log was removed.
             may_lack_log = log.is_previous or "is waiting to start" in refused.reason
-            if status == 404 or (status == 400 and may_lack_log):
+            if status == 404 or (status in (200, 400) and may_lack_log):
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
             # Show only a Status: any other body may be part of the log, with secrets.
-            why = refused.reason if refused.status_object else f"status {status}"
+            why = (_NO_LOG if status == 200
+                   else refused.reason if refused.status_object else f"status {status}")
             if status == 401:
                 self._http.connection.renew(generation)
             elif status not in RETRIED_STATUSES:

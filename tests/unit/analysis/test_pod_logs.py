@@ -39,6 +39,10 @@ def pod_answer(name="foo-a", **state):
                  "status": {"containerStatuses": [container]}})
 
 
+#: The body of status 200 if the container runtime does not return the status of the container.
+NO_STATUS = b"unable to retrieve container logs for containerd://b91ca08d41b0"
+
+
 def log_answer(*lines):
     return answer("".join(f"2026-11-23T08:00:00.000000000Z {line}\n" for line in lines).encode())
 
@@ -103,8 +107,10 @@ def test_failed_requests_are_repeated(logs, api, answers):
     ([reset] * 3, ""), ([truncated_answer] * 3, ""),
     ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
     ([answer(SECRET.encode(), 302)], "status 302"), ([answer(SECRET.encode(), 203)], "status 203"),
+    ([answer(NO_STATUS)], "the kubelet sent an error in place of the log"),
+    ([answer(SECRET.encode())], "the kubelet sent an error in place of the log"),
 ], ids=["no kubelet", "overloaded", "unauthorized", "bad request", "reset", "cut", "too long",
-        "redirect", "proxy page"])
+        "redirect", "proxy page", "no container runtime", "error with a secret"])
 def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
     api.answers += [pod_answer(), *answers]
 
@@ -114,6 +120,34 @@ def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
                 and "\x1b" not in reading.why)
         assert SECRET not in reading.why
     assert not api.answers
+
+
+@pytest.mark.parametrize("body", [
+    b"the end of a line: ERROR\n", b"ERROR" + b"x" * (pod_logs.MAX_LOG_BYTES - 5),
+], ids=["finished line", "truncated line"])
+def test_line_that_began_before_the_window_counts(logs, api, body):
+    """The kubelet sends the rest of such a line without a timestamp."""
+    api.answers += [pod_answer(), answer(body)]
+
+    share, line_count = logs.read(ERROR_LINES, ["foo-a"])
+
+    assert share.value == 1 and line_count.value == 1
+
+
+@pytest.mark.parametrize("previous_answer", [
+    status(400, "previous terminated container not found"), answer(NO_STATUS),
+], ids=["no previous container", "removed from the runtime"])
+def test_missing_log_of_a_previous_container_counts_as_empty(logs, api, previous_answer):
+    running = {"startedAt": "2026-01-01T00:00:00Z"}
+    container = {"name": "web", "restartCount": 1, "state": {"running": running},
+                 "lastState": {"terminated": {**running, "finishedAt": "2999-01-01T00:00:00Z"}}}
+    api.answers += [pods({"metadata": {"name": "foo-a"}, "spec": {"containers": [{"name": "web"}]},
+                          "status": {"containerStatuses": [container]}}),
+                    log_answer("good"), previous_answer]
+
+    share, line_count = logs.read(ERROR_LINES, ["foo-a"])
+
+    assert share.value == 0 and line_count.value == 1 and not api.answers
 
 
 def test_value_is_unknown_if_the_pod_lacks_the_container(logs, api):

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from ..cluster import secrets as masking
 from ..cluster.connection import USER_AGENT
-from ..cluster.http import CONNECT_TIMEOUT, innermost_reason, read_body
+from ..cluster.http import CONNECT_TIMEOUT, innermost_reason, is_refused_handshake, read_body
 from ..cluster.refused import RETRIED_STATUSES
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, pairs, text, values
@@ -110,16 +110,15 @@ class Prometheus:
                 "POST", f"{self.server}/api/v1/query", body=body, headers=self._headers,
                 timeout=timeout, retries=False, redirect=False, preload_content=False)
             data = read_body(response, MAX_RESPONSE_BYTES, self._timeout)
-        except urllib3.exceptions.SSLError as error:
-            raise RolloutError(f"the certificate of Prometheus at {self.server} is not accepted",
-                               why=innermost_reason(error),
-                               next_command="give prometheus_ca_cert, or check "
-                                            "prometheus_validate_certs, prometheus_client_cert "
-                                            "and prometheus_client_key") from error
         except urllib3.exceptions.LocationValueError as error:
             raise _invalid_url(self.server, innermost_reason(error)) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             reason = innermost_reason(error)
+            if is_refused_handshake(error):
+                raise RolloutError(
+                    f"the certificate of Prometheus at {self.server} is not accepted", why=reason,
+                    next_command="give prometheus_ca_cert, or check prometheus_validate_certs, "
+                                 "prometheus_client_cert and prometheus_client_key") from error
             return 0, b"", f"Prometheus at {self.server} cannot be reached: {reason}"
         except ValueError as error:
             raise _invalid_url(self.server, innermost_reason(error)) from error

@@ -15,6 +15,7 @@ import contextlib
 import email.utils
 import json
 import random
+import ssl
 import threading
 import time
 import typing as t
@@ -292,13 +293,14 @@ def _translate_error(error: Exception, server: str) -> Exception:
     from urllib3 import exceptions
 
     why = innermost_reason(error)
-    if isinstance(error, exceptions.SSLError):
+    if is_refused_handshake(error):
         return RolloutError(f"the certificate of {server} is not accepted", why=why,
                             next_command="give ca_cert, or check validate_certs")
     if isinstance(error, (exceptions.NewConnectionError, exceptions.ConnectTimeoutError,
                           exceptions.ProxyError)):
         return Unreachable(why, was_sent=False)
     is_invalid_url = isinstance(error, exceptions.LocationValueError)
+    # urllib3 does not report whether the handshake or a later part of the connection has failed.
     if isinstance(error, (exceptions.HTTPError, OSError)) and not is_invalid_url:
         return Unreachable(why, was_sent=True)
     return RolloutError(f"{server} is not a valid API server address", why=why)
@@ -371,3 +373,17 @@ def innermost_reason(error: BaseException) -> str:
         error = reason
     message = display_text(" ".join(str(error).split()))
     return message.rpartition(">: ")[2][:300] or type(error).__name__
+
+
+def is_refused_handshake(error: Exception) -> bool:
+    """Return whether TLS cannot be established, so that a retry is useless.
+
+    error: any exception. The cause may be the certificate of the server or of the client. A server
+    that closes the connection, or sends the alert internal_error, may be restarting.
+    """
+    from urllib3 import exceptions
+
+    cause = error.args[0] if isinstance(error, exceptions.SSLError) and error.args else None
+    has_ended = isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError))
+    has_failed = getattr(cause, "reason", None) == "TLSV1_ALERT_INTERNAL_ERROR"
+    return cause is not None and not has_ended and not has_failed

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.parse
 
+import handshakes
 import pytest
 import urllib3
 from apiserver import answer, reset, truncated_answer
@@ -226,6 +227,36 @@ def test_temporary_failure_is_retried(server, response, message):
 
     assert (reading.value is None and not reading.is_answer and message in reading.why
             and len(server.requests) == 3)
+
+
+@pytest.mark.parametrize("response", handshakes.TEMPORARY.values(), ids=handshakes.TEMPORARY)
+def test_handshake_without_a_refusal_is_retried(monkeypatch, response):
+    monkeypatch.setattr(prometheus, "BACKOFF", (0, 0))
+
+    with handshakes.server(response) as server:
+        reading = client(server.url).query(QUERY)
+
+    assert not reading.is_answer and server.connection_count == 3
+    assert reading.why.startswith(f"Prometheus at {server.url} cannot be reached: ")
+
+
+@pytest.mark.parametrize("response", handshakes.PERMANENT.values(), ids=handshakes.PERMANENT)
+def test_refused_handshake_is_not_retried(response):
+    with handshakes.server(response) as server, pytest.raises(RolloutError) as error:
+        client(server.url).query(QUERY)
+
+    assert error.value.what == f"the certificate of Prometheus at {server.url} is not accepted"
+    assert server.connection_count == 1
+
+
+@pytest.mark.parametrize("option", ["ca_cert", "client_cert"])
+def test_invalid_certificate_file_is_not_retried(option, tmp_path):
+    path = tmp_path / "invalid.pem"
+    path.write_text("no certificate", "utf-8")
+
+    with (handshakes.server(b"") as server,
+          pytest.raises(RolloutError, match=r"certificate of Prometheus at .* is not accepted")):
+        client(server.url, **{option: str(path)}).query(QUERY)
 
 
 def test_signal_ends_the_retries(server):

@@ -13,6 +13,7 @@ import threading
 import time
 from http.server import HTTPServer
 
+import handshakes
 import pytest
 from apiserver import (
     CAUSES,
@@ -424,6 +425,31 @@ def test_unreachable_server_is_retried_longer_after_a_connection(
     assert "Connection refused" in error.value.why and "0x" not in error.value.why
     assert error.value.next_command == "run the same task again when it responds"
     assert len(pauses) == attempts - 1
+
+
+@pytest.mark.parametrize("response", handshakes.TEMPORARY.values(), ids=handshakes.TEMPORARY)
+@pytest.mark.parametrize("method, error_type", [("GET", RolloutError),
+                                                ("POST", http.OutcomeUnknown)])
+def test_handshake_without_a_refusal_is_an_outage(pauses, method, error_type, response):
+    with handshakes.server(response) as server:
+        client = http.Http(Connection({"host": server.url, "api_key": "k"}, {}))
+        with pytest.raises(error_type) as error:
+            client.send(method, "/version")
+
+    assert server.connection_count == (1 + len(http.FIRST_BACKOFF) if method == "GET" else 1)
+    assert method == "POST" or (
+        error.value.what == f"the API server at {server.url} cannot be reached")
+
+
+@pytest.mark.parametrize("response", handshakes.PERMANENT.values(), ids=handshakes.PERMANENT)
+def test_refused_handshake_is_not_retried(pauses, response):
+    with handshakes.server(response) as server:
+        client = http.Http(Connection({"host": server.url, "api_key": "k"}, {}))
+        with pytest.raises(RolloutError) as error:
+            client.send("GET", "/version")
+
+    assert error.value.what == f"the certificate of {server.url} is not accepted"
+    assert server.connection_count == 1 and not pauses
 
 
 def test_write_succeeds_after_a_restart_of_the_server(gateway, api, monkeypatch):

@@ -23,14 +23,14 @@ from .analysis.pod_logs import Logs
 from .analysis.report import Subject
 from .cluster import connection, manifest_source, secrets
 from .cluster.kubernetes import KubernetesGateway
-from .explain import permissions
+from .explain import other_kinds, permissions
 from .flows import refusals
 from .flows.choice import choose
 from .flows.flow import Flow, Rule, own_live_pods
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
-from .model.kinds import KINDS, Module, module_of_kind
+from .model.kinds import Module, module_of_kind
 from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
@@ -61,6 +61,7 @@ TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
 #: Each module's argument spec, by the name of its function in this file.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
            "analysis": ANALYSIS_OPTIONS, "traffic": TRAFFIC_OPTIONS}
+Result = t.TypeVar("Result")
 
 
 def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
@@ -127,8 +128,10 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
     params = _with_namespace(params)
     try:
         module = Module(params.get("module", Request.module))
-        params = manifest_source.with_manifest(options.with_kinds(params, module))
-        return _update_with_kind_fallback(params, check_mode, diff, is_read_only)
+        params = options.with_kinds(manifest_source.with_manifest(params), module)
+        return _call_with_kind_fallback(
+            lambda options_of_kind: _update(options_of_kind, check_mode, diff, is_read_only),
+            params)
     except RolloutError as error:
         if params.get("name"):
             result = error.as_result() | {"failed": True}
@@ -154,19 +157,6 @@ def _results_entry(params: Json, result: Json) -> Json:
     kind = params.get("kind") or ""  # a list if the option is invalid
     return results_entry(params.get("namespace") or "", params["name"],
                          kind if isinstance(kind, str) else ",".join(kind), outcome)
-
-
-def _update_with_kind_fallback(params: Json, check_mode: bool, diff: bool,
-                               is_read_only: bool) -> Json | None:
-    try:  # without the option kind, try a ReplicationController first
-        return _update(params, check_mode, diff, is_read_only)
-    except NoSuchController as error:
-        if params.get("kind") or error.was_deleted:
-            raise
-        kind = error.migrated_kind or _only_kind(params)
-        if kind is None:
-            raise
-        return _update({**params, "kind": kind}, check_mode, diff, is_read_only)
 
 
 def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
@@ -259,7 +249,7 @@ def info(params: Json) -> Json:
         raise RolloutError(f"several kinds cannot be combined with {conflicting_options[0]}: give "
                            "one kind")
     rollouts = [rollout for kind in dict.fromkeys(kinds)
-                for rollout in _info({**params, "kind": kind})]
+                for rollout in _call_with_kind_fallback(_info, {**params, "kind": kind})]
     if not rollouts and (kind := _only_kind(params)):
         rollouts = _info({**params, "kind": kind})
     return {"changed": False, "rollouts": rollouts}
@@ -341,6 +331,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     flow, is_updated = choose(request), _is_updated(params)
     gateway_context = contextlib.closing(_gateway(params, request, flow))
     with gateway_context as gateway, ParentProcess() as parent:
+        if not params.get("kind"):
+            gateway.controllers()  # Another kind may need other permissions.
         _refuse_missing_permissions(split_run.required_permissions(split, request.kind), request,
                                     gateway)
 
@@ -378,17 +370,9 @@ def _is_updated(params: Json) -> bool:
 
 
 def _with_kind_of_controller(params: Json) -> Json:
-    """Return the parameters with the kind of the controller.
-
-    The kind stays unset for a ReplicationController, and if there is no controller.
-    """
-    request = _read_only_request(params)
-    traffic_request.parse_traffic(params, request.connection)
-    if params.get("kind"):
-        return params
-    with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
-        is_found = _primary(request, gateway) is not None
-    return params if is_found else {**params, "kind": _only_kind(params)}
+    """Return the parameters with the kind of the only controller with this name, if any."""
+    traffic_request.parse_traffic(params, _read_only_request(params).connection)
+    return {**params, "kind": params.get("kind") or _only_kind(params)}
 
 
 def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
@@ -396,14 +380,18 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
     return controllers.get(primary_name(controllers, request.name))
 
 
-def _call_with_kind_fallback(work: t.Callable[[Json], Json], params: Json) -> Json:
-    """Call `work` with the parameters; if no controller is found, call again with another kind."""
+def _call_with_kind_fallback(work: t.Callable[[Json], Result], params: Json) -> Result:
+    """Call `work` with the parameters; if the kind may be wrong, call again with another kind."""
     try:  # without the option kind, try a ReplicationController first
         return work(params)
-    except NoSuchController:
-        if (kind := _only_kind(params)) is None:
+    except RolloutError as error:
+        if not error.depends_on_kind or params.get("kind"):
             raise
-        return work({**params, "kind": kind})
+        migrated_kind = error.migrated_kind if isinstance(error, NoSuchController) else ""
+        kind = migrated_kind or _only_kind(params, error)
+        if kind is None:
+            raise
+    return work({**params, "kind": kind})
 
 
 def _refuse_missing_permissions(required_rules: t.Sequence[Rule], request: Request,
@@ -426,17 +414,24 @@ def _read_only_request(params: Json) -> Request:
                           "connection": connection.command_options(params, os.environ)})
 
 
-def _only_kind(params: Json) -> str | None:
+def _only_kind(params: Json, error: RolloutError | None = None) -> str | None:
     """Return the kind of the only controller with this name.
 
-    Returns None if there are none or several, or if the task has the option kind.
+    Returns None if there are none or several, or if the task has the option kind. The reason is
+    then added to `error`.
     """
     if params.get("kind") or not params.get("name"):
         return None
     request = _read_only_request(params)
     with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
-        kinds = gateway.other_kinds(params["name"])
-    return kinds[0] if len(kinds) == 1 and kinds[0] in KINDS else None
+        statuses = gateway.read_statuses(params["name"])
+    kinds = [kind for kind, status in statuses.items() if status == 200]
+    if len(kinds) == 1:
+        return kinds[0]
+    if error:
+        module = Module(params.get("module", Request.module))
+        other_kinds.explain(error, params["name"], statuses, module)
+    return None
 
 
 def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = True,

@@ -86,8 +86,10 @@ options:
         M(baton.kubernetes.migrate_to_deployment).
       - With selectors, several kinds can be given, in the order of their updates, such as
         V(deploy,sts).
-      - By default, V(ReplicationController). If there is no ReplicationController O(name), but
-        exactly one controller of another kind has this name, its kind is the default.
+      - By default, the kind in the manifest (O(definition) or O(src)). Without a manifest,
+        V(ReplicationController). If there is no ReplicationController O(name), if the user may not
+        list ReplicationControllers, or if another option, such as O(nodes) or O(wait=false), cannot
+        be used with this kind, the default is the kind of the only controller with this name.
       - For a Deployment, StatefulSet or DaemonSet, the cluster replaces the pods. The task sets the
         template and the update strategy, and restores the update strategy at the end. A
         ReplicationController or a ReplicaSet (without a Deployment) is scaled by the task itself.
@@ -95,7 +97,8 @@ options:
     elements: str
   api_version:
     description: API version of O(kind), accepted so that the same options work with
-      C(kubernetes.core.k8s). A version that O(kind) does not have is an error.
+      C(kubernetes.core.k8s). Requires O(kind), or a manifest. A version that the kind does not have
+      is an error.
     type: str
   state:
     description:
@@ -263,8 +266,9 @@ options:
     type: str
     default: "600"
   timeout:
-    description: Maximum seconds for the whole task, including O(soak). After this time, the task
-      fails, and O(on_failure) applies. By default, only O(progress_deadline) applies.
+    description: Maximum seconds for the update of each controller, including O(soak). After this
+      time, the update fails, and O(on_failure) applies. By default, only O(progress_deadline)
+      applies. The keyword C(timeout) of Ansible limits the whole task.
     type: str
     aliases: [wait_timeout]
   failure_grace:
@@ -593,7 +597,7 @@ rollout:
             Deployment.
           type: str
         to_revision:
-          description: Number of the restored revision of a Deployment.
+          description: Number of the restored revision.
           type: int
     images:
       description: Images of this task.

@@ -57,9 +57,9 @@ options:
   kind:
     description: Kind of the controllers, as in M(baton.kubernetes.rolling_update), or
       V(DeploymentConfig) for a migration. By default, V(ReplicationController). If there is no
-      ReplicationController O(name), but exactly one controller of another kind has this name, its
-      kind is the default. If neither O(name) nor O(names) is set, several kinds can be given, such
-      as V(deploy,sts).
+      ReplicationController O(name), or the user may not list ReplicationControllers, but exactly
+      one controller of another kind has this name, its kind is the default. If neither O(name) nor
+      O(names) is set, several kinds can be given, such as V(deploy,sts).
     type: list
     elements: str
   api_version:

@@ -59,8 +59,9 @@ options:
   kind:
     description:
       - Kind of the controller.
-      - By default, V(ReplicationController). If no ReplicationController has the name O(name), but
-        exactly one controller of another kind has this name, the default is that kind.
+      - By default, V(ReplicationController). If no ReplicationController has the name O(name), or
+        the user may not list ReplicationControllers, but exactly one controller of another kind has
+        this name, the default is that kind.
     type: str
   route:
     description:

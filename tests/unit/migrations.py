@@ -194,9 +194,8 @@ class MigrationGateway(IdleGateway):
         return ([item for item in revisions if object_meta.MIGRATION in item["metadata"]["labels"]]
                 if self.may_read else None)
 
-    def other_kinds(self, name):
-        return [kind for kind in Kind
-                if kind is not self.kind and self.cluster._items.get((kind, name))]
+    def read_statuses(self, name):
+        return {kind: 200 if self.cluster._items.get((kind, name)) else 404 for kind in Kind}
 
     def live_pods(self, selector):
         return self.cluster.live_pods(selector)

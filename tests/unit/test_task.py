@@ -46,8 +46,8 @@ class Gateway(Cluster):
     def close(self):
         self.is_closed = True
 
-    def other_kinds(self, name):
-        return []
+    def read_statuses(self, name):
+        return {}
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_check_mode_reports_the_steps_of_the_update_and_writes_nothing(simulate_
 def test_the_default_kind_is_the_kind_of_the_only_object_with_the_name(
         simulate_cluster, monkeypatch, kinds, default_kind):
     simulate_cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: kinds)
+    monkeypatch.setattr(Gateway, "read_statuses", lambda self, name: dict.fromkeys(kinds, 200))
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
                             request, kind=Kind.REPLICATION_CONTROLLER)))
@@ -184,8 +184,8 @@ def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(
         def controllers(self, kind=None):
             return {} if self.writes else super().controllers(kind)
 
-        def other_kinds(self, name):
-            return ["Deployment"]
+        def read_statuses(self, name):
+            return {"Deployment": 200}
 
     gateways = simulate_cluster(rc(), gateway_class=DeletingGateway)
 
@@ -197,7 +197,7 @@ def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(
 
 def test_a_requested_kind_excludes_other_kinds(simulate_cluster, monkeypatch):
     simulate_cluster(rc("another"))
-    monkeypatch.setattr(Gateway, "other_kinds",
+    monkeypatch.setattr(Gateway, "read_statuses",
                         lambda self, name: pytest.fail("looks for another kind"))
 
     with pytest.raises(RolloutError, match="no such ReplicationController"):
@@ -361,7 +361,7 @@ def test_an_analysis_without_a_controller_fails(simulate_cluster, queries):
 def test_the_default_kind_of_an_analysis_is_the_kind_of_the_only_object_with_the_name(
         simulate_cluster, queries, monkeypatch):
     simulate_cluster(rc("other"), gateway_class=MeasuredCluster)
-    monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: ["DaemonSet"])
+    monkeypatch.setattr(Gateway, "read_statuses", lambda self, name: {"DaemonSet": 200})
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
                             request, kind=Kind.REPLICATION_CONTROLLER)))

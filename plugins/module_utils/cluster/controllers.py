@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import typing as t
 
 from ..model.errors import RolloutError
@@ -58,8 +57,12 @@ class Controllers:
 
     def fill(self) -> None:
         """List the controllers on the first call; do nothing later. Raises RolloutError."""
-        with self._translate_refusals():
+        try:
             self._informer.fill()
+        except Refused as refused:
+            error = self._as_error(refused)
+            error.depends_on_kind = refused.status == 403
+            raise error from refused
 
     def stop(self) -> None:
         self._informer.stop()
@@ -106,16 +109,14 @@ class Controllers:
         Returns None if all controllers were listed again, because the changes are then unknown.
         Raises RolloutError.
         """
-        with self._translate_refusals():
-            return self._informer.update(seconds)
-
-    @contextlib.contextmanager
-    def _translate_refusals(self) -> t.Iterator[None]:
         try:
-            yield
+            return self._informer.update(seconds)
         except Refused as refused:
-            if refused.status == 404:
-                raise RolloutError(f"this cluster has no API {self._kind.api_version}, "
-                                   f"so there are no {self._kind}s in it", where=refused.server,
-                                   next_command="check context, kubeconfig and kind") from refused
-            raise refused.as_error(self.where()) from refused
+            raise self._as_error(refused) from refused
+
+    def _as_error(self, refused: Refused) -> RolloutError:
+        if refused.status == 404:
+            return RolloutError(f"this cluster has no API {self._kind.api_version}, so there are "
+                                f"no {self._kind}s in it", where=refused.server,
+                                next_command="check context, kubeconfig and kind")
+        return refused.as_error(self.where())

@@ -11,7 +11,7 @@ import typing as t
 
 from ..model import identity, object_meta
 from ..model.fields import Json, text
-from ..model.kinds import KINDS, Kind
+from ..model.kinds import KINDS, Kind, describe_kinds
 from .http import METADATA, GatewayPart, path_segment
 from .refused import RETRIED_STATUSES, Refused
 
@@ -129,17 +129,15 @@ class RelatedObjects(GatewayPart):
             return None
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
-    def other_kinds(self, name: str) -> list[str]:
-        """Return the other kinds with a readable object of this name."""
-        paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
-        return [kind for kind, path in paths.items()
-                if self._status(f"{path}/{path_segment(name)}") == 200]
+    def read_statuses(self, name: str, kinds: t.Iterable[Kind] = KINDS) -> dict[Kind, int]:
+        """Read an object with this name for each kind, and return the status codes."""
+        return {kind: self._status(f"{kind.collection(self._namespace)}/{path_segment(name)}")
+                for kind in kinds}
 
     def absence_reason(self, name: str) -> str:
-        descriptions = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")
-                        for kind in self.other_kinds(name)]
-        if descriptions:
-            return f"there is {' and '.join(descriptions)}"
+        statuses = self.read_statuses(name, [kind for kind in Kind if kind is not self.kind])
+        if reason := describe_kinds(name, statuses):
+            return reason
         if self._status(f"/api/v1/namespaces/{self._namespace}") == 404:
             return f"there is no namespace {self._namespace}"
         migrations = {item["metadata"]["name"] for item in self.migrations() or ()}

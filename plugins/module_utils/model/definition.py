@@ -6,12 +6,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import typing as t
 
 from .errors import RolloutError
 from .fields import Json, pairs
-from .kinds import Kind
+from .kinds import Kind, kind_named
+
+
+def kind_of_definition(options: Json) -> Kind | None:
+    """Return the kind in the manifest, or None if there is no such kind.
+
+    A manifest that cannot be read has no kind: read_definition() raises the error for an update,
+    and a rollback needs no manifest.
+    """
+    with contextlib.suppress(RolloutError):
+        for document in _documents(*_source_and_content(options)):
+            if isinstance(document, dict) and isinstance(document.get("kind"), str):
+                return kind_named(document["kind"])
+    return None
 
 
 def read_definition(options: Json, kind: Kind) -> Json | None:
@@ -19,10 +33,7 @@ def read_definition(options: Json, kind: Kind) -> Json | None:
 
     src_content is the text of the file src, if it is already read. Raises RolloutError.
     """
-    source = "src" if "src" in options else "definition"
-    content = options.get("definition")
-    if "src" in options:
-        content = options["src_content"] if "src_content" in options else _read(options["src"])
+    source, content = _source_and_content(options)
     if content is None:
         return None
     definition = _single_document(source, content, kind)
@@ -46,6 +57,14 @@ def read_definition(options: Json, kind: Kind) -> Json | None:
     return {**definition, "metadata": metadata, "spec": spec}
 
 
+def _source_and_content(options: Json) -> tuple[str, t.Any]:
+    """Return the option with the manifest, and its text or document. Raises RolloutError."""
+    if not options.get("src"):
+        return "definition", options.get("definition")
+    return "src", (options["src_content"] if "src_content" in options
+                   else _read(options["src"]))
+
+
 def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
@@ -54,24 +73,28 @@ def _read(path: str) -> str:
         raise RolloutError(f"src {path} cannot be read", why=str(error)) from error
 
 
-def _single_document(source: str, content: t.Any, kind: Kind) -> Json:
-    """Return the manifest, which must be the only document. Raises RolloutError.
+def _documents(source: str, content: t.Any) -> list[t.Any]:
+    """Return the documents. Raises RolloutError.
 
     content: YAML, a parsed document or a list of parsed documents.
     """
-    documents = content if isinstance(content, list) else [content]
-    if isinstance(content, str):
-        import yaml  # ansible-test imports this module without PyYAML.
+    if not isinstance(content, str):
+        return content if isinstance(content, list) else [content]
+    import yaml  # ansible-test imports this module without PyYAML.
 
-        try:
-            documents = [document for document in yaml.safe_load_all(content)
-                         if document is not None]
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            # str(error) would also quote the text, which may be from a vault.
-            mark = getattr(error, "problem_mark", None)  # Lines count from 0.
-            problem = getattr(error, "problem", None) or type(error).__name__
-            why = f"line {mark.line + 1}: {problem}" if mark else problem
-            raise RolloutError(f"{source} is not valid YAML", why=why) from None
+    try:
+        return [document for document in yaml.safe_load_all(content) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # str(error) would also quote the text, which may be from a vault.
+        mark = getattr(error, "problem_mark", None)  # Lines count from 0.
+        problem = getattr(error, "problem", None) or type(error).__name__
+        why = f"line {mark.line + 1}: {problem}" if mark else problem
+        raise RolloutError(f"{source} is not valid YAML", why=why) from None
+
+
+def _single_document(source: str, content: t.Any, kind: Kind) -> Json:
+    """Return the manifest, which must be the only document. Raises RolloutError."""
+    documents = _documents(source, content)
     if len(documents) != 1:
         raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one "
                            f"{kind}")

@@ -22,10 +22,14 @@ class RolloutError(Exception):
     #: The page of docs/reference/errors that explains the error. "" stands for the page of the
     #: Python module that raises the error (error_pages.PAGES).
     page = ""
+    #: Whether another kind could avoid the error, if the user sets no kind.
+    depends_on_kind = False
 
     def __init__(self, what: str, *, where: str = "", why: str = "",
-                 next_command: str | t.Iterable[str] = "", page: str = "") -> None:
+                 next_command: str | t.Iterable[str] = "", page: str = "",
+                 depends_on_kind: bool = False) -> None:
         super().__init__(what)
+        self.depends_on_kind = depends_on_kind or self.depends_on_kind
         #: The failure, in one sentence.
         self.what = what
         #: The kind, namespace and name of an object, or "".
@@ -75,8 +79,8 @@ class NoSuchController(RolloutError):
     """Neither the controller that the user names nor its successor exists."""
 
     page = "controller"
-    #: Whether another client has deleted the controller during the task.
-    was_deleted = False
+    #: False if another client has deleted the controller during the task.
+    depends_on_kind = True
     #: If a controller with this name is being migrated, the kind of this controller, or else "".
     migrated_kind = ""
 

@@ -26,7 +26,7 @@ def refuse_impossible_request(request: Request) -> None:
         _check_wait_false(request)
     if request.nodes and not request.kind.runs_on_each_node:
         raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
-                           f"one pod on each node: leave it out")
+                           f"one pod on each node: leave it out", depends_on_kind=True)
     if request.nodes and request.pause_at is None:
         raise RolloutError("nodes selects the pods to replace before a pause: set pause_at as well")
     if request.definition is not None:
@@ -36,7 +36,7 @@ def refuse_impossible_request(request: Request) -> None:
                                f"{request.namespace}")
     if request.max_surge.value == 0 and request.max_unavailable.value == 0:
         raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be "
-                           "replaced: set one of them to at least 1")
+                           "replaced: set one of them to at least 1", depends_on_kind=True)
     if (request.timeout is not None and request.soak >= request.timeout
             and not request.state.rolls_back):
         raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
@@ -103,5 +103,5 @@ def _check_wait_false(request: Request) -> None:
     }
     for reason, applies in reasons_to_wait.items():
         if applies:
-            raise RolloutError(f"wait=false cannot be used with {reason}: "
-                               "leave wait=false out")
+            raise RolloutError(f"wait=false cannot be used with {reason}: leave wait=false out",
+                               depends_on_kind=not request.kind.is_server_driven)

@@ -149,6 +149,13 @@ def kind_named(word: str) -> Kind | None:
     return _KINDS_BY_WORD.get(word.strip().lower())
 
 
+def describe_kinds(name: str, statuses: t.Mapping[Kind, int]) -> str:
+    """Describe the existing objects with this name, from their status codes; "" without any."""
+    objects = [f"a {kind} {name} (kind={kind})" for kind, status in statuses.items()
+               if status == 200]
+    return f"there is {' and '.join(objects)}" if objects else ""
+
+
 KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
          Kind.STATEFUL_SET, Kind.DAEMON_SET)
 #: Kinds by the words that kubectl accepts, in lower case.

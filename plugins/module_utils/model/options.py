@@ -11,7 +11,7 @@ import typing as t
 
 from . import object_meta
 from .config_objects import parse_references
-from .definition import read_definition, refuse_non_json
+from .definition import kind_of_definition, read_definition, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
 from .identity import MAX_NAME_LENGTH, is_name
@@ -339,12 +339,14 @@ def parse_kind(option: str, value: str, module: Module | None = Module.ROLLING_U
 def with_kinds(params: Json, module: Module | None = None) -> Json:
     """Return the parameters with kinds named as in a manifest: sts becomes StatefulSet.
 
-    Several kinds are in the list `kinds`, with `kind` set to None. module: None allows any kind.
-    Raises RolloutError.
+    Several kinds are in the list `kinds`, with `kind` set to None. The default is the kind in the
+    manifest. module: None allows any kind. Raises RolloutError.
     """
     value = params.get("kind") or ()
-    words = [value] if isinstance(value, str) else value
-    kinds = list(dict.fromkeys(parse_kind("kind", word, module) for word in words if word.strip()))
+    words = list(filter(str.strip, [value] if isinstance(value, str) else value))
+    if not words and (default := kind_of_definition(params)):
+        words = [str(default)]
+    kinds = list(dict.fromkeys(parse_kind("kind", word, module) for word in words))
     _refuse_api_version(params.get("api_version"), kinds or [None])
     if len(kinds) > 1:
         return {**params, "kind": None, "kinds": list(map(str, kinds))}

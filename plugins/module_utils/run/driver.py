@@ -247,7 +247,7 @@ class _Run(_Task):
                 if result := self.take_turn(observed, decision, split_context):
                     return result
         except NoSuchController as error:
-            error.was_deleted = self.memory.has_begun
+            error.depends_on_kind = not self.memory.has_begun
             _explain_absence(error, self.gateway, self.request.name)
             raise self.add_progress(error) from None
         except RolloutError as error:

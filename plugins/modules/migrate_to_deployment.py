@@ -100,8 +100,9 @@ options:
     type: str
     default: "600"
   timeout:
-    description: Maximum seconds for the whole task. After this time, the task fails. By default,
-      only O(progress_deadline) applies.
+    description: Maximum seconds for the migration of each controller. After this time, the
+      migration fails. By default, only O(progress_deadline) applies. The keyword C(timeout) of
+      Ansible limits the whole task.
     type: str
     aliases: [wait_timeout]
   failure_grace:

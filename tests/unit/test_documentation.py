@@ -18,14 +18,15 @@ from ansible.parsing.splitter import parse_kv
 from ansible.parsing.yaml.loader import AnsibleLoader
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import error_pages
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, error_pages
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
     InternalError,
     NoSuchController,
     RolloutFailed,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    TEMPLATE_OPTIONS,
     parse_request,
     with_kinds,
 )
@@ -80,6 +81,15 @@ def test_each_page_of_errors_has_a_module_or_a_class():
     pages = {page for _prefix, page in error_pages.PAGES} | {
         RolloutFailed.page, InternalError.page}
     assert pages == ERROR_PAGES.keys()
+
+
+def test_page_lists_the_options_that_a_rollback_command_omits():
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    text = " ".join(page.split()).partition("leaves out the options of the update itself:")[2]
+    listed = set(re.findall("`([a-z_]+)`", text.partition(". ")[0]))
+    omitted = {name for name, option in commands.OPTIONS.items()
+               if State.UPDATED in option.states and State.ROLLED_BACK not in option.states}
+    assert listed == omitted - {"container", *TEMPLATE_OPTIONS}
 
 
 def test_rows_of_the_client_driven_planner_are_documented():

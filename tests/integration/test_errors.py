@@ -96,7 +96,7 @@ def test_ambiguous_container_is_an_error(namespace):
 
     error = refusal_of_task(namespace, image="myimage:v2")
 
-    assert "give container: one of web, side" in error.what
+    assert "set container to one of web, side" in error.what
     assert namespace.roll(image="myimage:v2", container="side")["changed"]
     images = [container["image"]
               for container in namespace.rc()["spec"]["template"]["spec"]["containers"]]

@@ -51,6 +51,8 @@ ROWS = (
     Row("an update without a surge", {**UPDATE, "max_surge": 0, "max_unavailable": 1},
         kinds=TWO_CONTROLLER_KINDS),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
+    Row("an update to a pause on a requested node", {**PAUSE, "nodes": "number=1"},
+        kinds=("DaemonSet",)),
     Row("an update that keeps the old pods", KEEP_OLD, kinds=TWO_CONTROLLER_KINDS),
     Row("an update that ends after keep_old", UPDATE, earlier_tasks=(KEEP_OLD,),
         kinds=TWO_CONTROLLER_KINDS),

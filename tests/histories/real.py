@@ -28,6 +28,7 @@ from history import (
 )
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
+from node_permission import may_list_nodes
 from objects import as_kind, eventually, is_ready, manifest, owner_uid, role_rules
 from urllib3.exceptions import HTTPError
 
@@ -67,6 +68,7 @@ class RealWorld:
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
+        self._node_permission = contextlib.ExitStack()
         #: (uid, resourceVersion) of each object.
         self._seen_versions: list[tuple[str, str]] = []
         #: Monotonic time since which the objects are unchanged.
@@ -79,6 +81,7 @@ class RealWorld:
     def close(self) -> None:
         if self._remover:
             self._remover.end()
+        self._node_permission.close()
         self.namespace.delete()
         if self._nodes:
             self.namespace.remove_nodes()
@@ -90,6 +93,7 @@ class RealWorld:
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODE_COUNT)
             self._label_nodes(replicas)
+            self._node_permission.enter_context(may_list_nodes(self.namespace))
         self.namespace.call("POST", RESOURCES[kind].format(self.namespace.name),
                             self._manifest(kind, replicas, image, fields))
         if kind == "DaemonSet":

@@ -88,7 +88,9 @@ class PodCountingCluster(Cluster):
             item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": numbers},
                              **fields}
             item["status"] = {"desiredNumberScheduled": replicas}
-            self.cluster = DaemonSetModel([item])
+            # The only supported label is that of Namespace.add_nodes().
+            self.cluster = DaemonSetModel([item], look_up_nodes=lambda selector: frozenset(
+                {selector.replace("number=", "node ")}))
             self.cluster.broken_images = frozenset({BROKEN})
             # Pod names contain this counter. Start high, so that they differ from the pod names in
             # check mode's copy, which starts at 0.

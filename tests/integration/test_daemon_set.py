@@ -14,6 +14,7 @@ import time
 
 import pytest
 from namespace import RBAC
+from node_permission import may_list_nodes
 from objects import eventually, is_ready, role_rules, uids
 from writes import Killed, kill_at_write
 
@@ -138,32 +139,13 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, nodes, spec):
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
-def allow_listing_nodes(namespace):
-    """Let the user list nodes, and return a function that undoes this."""
-    name = f"baton-nodes-{namespace.name}"
-    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
-    namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
-    namespace.call("POST", f"{RBAC}/clusterrolebindings", {
-        "metadata": {"name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
-        "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
-    eventually(lambda: namespace.is_allowed([{**rules[0]}]), "the permission to list nodes")
-
-    def revoke():
-        for kind in ("clusterrolebindings", "clusterroles"):
-            namespace.call("DELETE", f"{RBAC}/{kind}/{name}")
-
-    return revoke
-
-
 def test_requested_nodes_are_updated_first(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:
         update(namespace, pause_at="2", nodes="number in (3,4)")
     assert ("nodes" in f"{caught.value.what} {caught.value.why}"
             and "403" in str(caught.value.as_result())), caught.value.as_result()
-    revoke = allow_listing_nodes(namespace)
-    try:
+    with may_list_nodes(namespace):
         with pytest.raises(RolloutError,
                            match="no pod of the DaemonSet is on a node that matches nodes="):
             update(namespace, pause_at="2", nodes="type=fake")
@@ -176,8 +158,6 @@ def test_requested_nodes_are_updated_first(namespace, nodes):
         assert versions(namespace) == ["v1"] * 3 + ["v2"] * 2
         update(namespace, pause_at="3", nodes="number in (3,4)")
         assert versions(namespace) == ["v2"] + ["v1"] * 2 + ["v2"] * 2
-    finally:
-        revoke()
 
 
 @pytest.mark.full

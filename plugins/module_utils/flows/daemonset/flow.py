@@ -69,7 +69,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
 
     def required_permissions(self, request: Request) -> tuple[Rule, ...]:
         rules: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
-        if request.pause_at is not None and not request.state.rolls_back:
+        if request.pause_at is not None and not request.rolls_back_update:
             rules = (*rules, HISTORY_RULE, ("", "pods", ("list", "delete")))
         elif request.state.rolls_back or request.rolls_back_on_failure:
             rules = (*rules, HISTORY_RULE, ("", "pods", ("list",)))
@@ -158,7 +158,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
 
 
 def _requests_nodes(request: Request) -> bool:
-    return bool(request.nodes) and not request.state.rolls_back
+    return bool(request.nodes) and not request.rolls_back_update
 
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,

@@ -80,7 +80,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
     def strategy_during_update(self, *, is_desired_template_set: bool) -> Json:
         numbers = self._strategy_numbers
         if self.is_pause_requested:
-            self._refuse_impossible_pause(numbers)
+            self._refuse_impossible_pause(numbers, is_desired_template_set=is_desired_template_set)
             return {**(self.baseline["updateStrategy"] or {}), "type": "OnDelete"}
         size, (surge, unavailable) = self.primary.replicas, self.surge_and_unavailable
         if surge:
@@ -110,7 +110,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
                                next_command="give max_unavailable=1, and no max_surge, so that an "
                                             "old pod is deleted before its replacement is created")
 
-    def _refuse_impossible_pause(self, numbers: Json) -> None:
+    def _refuse_impossible_pause(self, numbers: Json, *, is_desired_template_set: bool) -> None:
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at` is set, but maxUnavailable is 0 | error |
         if not max_unavailable_pods(numbers, max(1, size)):
@@ -122,9 +122,14 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
         max_unavailable = self.surge_and_unavailable[1]
         budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, max_unavailable,
                                         supports_surge=False)
-        # | any | `pause_at` is set, but no pod is on the requested `nodes` | error |
-        if observed.preferred_nodes is not None and observed.daemon_pods is not None and not any(
-                pod.node in observed.preferred_nodes for pod in observed.daemon_pods):
+        # | any | `pause_at` is set, but no pod is or will be on the requested `nodes` | error |
+        if observed.preferred_nodes is None or observed.daemon_pods is None:
+            return
+        nodes_with_pods = {pod.node for pod in observed.daemon_pods}
+        # During the update, a requested node has no pod until the cluster has created the new one.
+        is_pod_missing = (is_desired_template_set
+                          and len(nodes_with_pods) < size + self.primary.misscheduled)
+        if nodes_with_pods.isdisjoint(observed.preferred_nodes) and not is_pod_missing:
             raise RolloutError("no pod of the DaemonSet is on a node that matches "
                                f"nodes={request.nodes}",
                                where=request.where, next_command=(

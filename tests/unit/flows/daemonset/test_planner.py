@@ -204,10 +204,65 @@ def test_check_mode_creates_pods_on_nodes_without_a_pod():
     assert versions(model) == ["v1", "v1", "v1"]
 
 
-def test_nodes_without_a_pod_are_refused_before_the_first_write():
+@pytest.mark.parametrize("params, expected_versions", [
+    ({"pause_at": "1", "nodes": "node 2"}, ["v1", "v1", "v2", "v1"]),
+    ({"pause_at": "2", "nodes": "node 2"}, ["v2", "v1", "v2", "v1"]),
+    ({"pause_at": "2", "nodes": "node 1,node 2", "max_unavailable": "2"},
+     ["v1", "v2", "v2", "v1"]),
+], ids=["one node", "one node, two new pods", "two nodes, both without a pod"])
+def test_requested_nodes_may_be_without_a_pod_during_the_update(params, expected_versions):
+    """Between an old pod and its replacement, a node has no pod."""
+    model = cluster(4)
+    steps = run_task(request_for(image="myimage:v2", **params), model)
+    assert steps == ["update", *["delete"] * int(params["pause_at"]), "annotate"]
+    assert versions(model) == expected_versions
+
+
+NODES_ELSEWHERE = request_for(image="myimage:v2", pause_at="2", nodes="elsewhere")
+
+
+@pytest.mark.parametrize("first_task, empty_nodes", [
+    (None, []), (None, ["node 0"]), (CANARY, [])],
+    ids=["before the first write", "before the first write, with a missing pod", "at a pause"])
+def test_nodes_without_a_pod_are_refused(first_task, empty_nodes):
+    model = cluster()
+    if first_task:
+        run_task(first_task, model)
+    for node in empty_nodes:
+        delete_pod_of(model, node)
     with pytest.raises(RolloutError,
                        match="no pod of the DaemonSet is on a node that matches nodes=elsewhere"):
-        decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
+        decide(NODES_ELSEWHERE, model)
+
+
+TO_FIRST_REVISION = request_for(state="rolled_back", to_revision="1", pause_at="1", nodes="node 2")
+
+
+def test_requested_nodes_are_replaced_first_with_to_revision():
+    model = cluster(4)
+    run_task(UPDATE, model)
+    assert run_task(TO_FIRST_REVISION, model) == ["update", "delete", "annotate"]
+    assert versions(model) == ["v2", "v2", "v1", "v2"]
+
+
+@pytest.mark.parametrize("to_revision", ["1", "previous"])
+def test_nodes_without_a_pod_are_refused_with_to_revision(to_revision):
+    model = cluster(4)
+    run_task(UPDATE, model)
+    with pytest.raises(RolloutError, match="no pod of the DaemonSet is on a node"):
+        decide(request_for(state="rolled_back", to_revision=to_revision, pause_at="1",
+                           nodes="elsewhere"), model)
+
+
+@pytest.mark.parametrize("request_, are_required", [
+    (request_for(image="myimage:v2", pause_at="1", nodes="node 2"), True),
+    (dataclasses.replace(TO_FIRST_REVISION, revision_template=template()), True),
+    (TO_FIRST_REVISION, False), (UPDATE, False), (ROLLBACK, False),
+], ids=["pause", "pause with to_revision", "to_revision before the lookup", "update", "rollback"])
+def test_pause_requires_permission_to_delete_pods_and_list_nodes(request_, are_required):
+    rules = choose(request_).required_permissions(request_)
+    assert (("", "pods", ("list", "delete")) in rules) is are_required
+    assert (("", "nodes", ("list",)) in rules) is are_required
 
 
 def test_unready_pods_are_replaced_first_if_max_unavailable_is_reached():

@@ -71,11 +71,13 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the planned step or, if this step would complete the update, the restore step.
+    """Return the planned step, or the restore step if no later step of the task can be the restore.
 
-    If there is no restore step, the step that completes the update gets a warning.
+    If there is no restore step, the planned step gets a warning.
     """
-    if not step.completes_update:
+    # With `wait: false`, the task ends before the update that it begins.
+    begins_without_wait = step.action is Action.UPDATE and not request.waits
+    if not (step.completes_update or begins_without_wait):
         return step
     if restore_step:
         return restore_step

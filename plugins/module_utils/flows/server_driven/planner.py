@@ -63,6 +63,12 @@ class Planner(Rules[ObservedT]):
                 desired_template, is_desired_template_set=is_desired_template_set)
         if not is_desired_template_set:
             return self.decide_if_template_differs(desired_template, record)
+        # | updating | `restarted` with `wait: false`, all pods are restarted | **update** |
+        # No task has recorded the end of the last restart, because no task has waited for the end.
+        if self.restarts_without_wait and self.observed.are_all_pods_new:
+            if record.paused is None:
+                self.refuse_paused()
+            return self.begin(desired_template, Rollout.UPDATING)
         return self._resume(record)
 
     def _decide_if_no_update_in_progress(self, desired_template: Json, *,
@@ -164,7 +170,10 @@ class Planner(Rules[ObservedT]):
                          request.to_revision)
         self.refuse_too_large_annotations(record, desired_template)
         write = recorded.patch(primary, record.text, settings, desired_template)
-        return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
+        # After this step, the next turn of the same task might begin another restart: a controller
+        # without pods, for example, is restarted at once.
+        return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images,
+                    ends_task=self.restarts_without_wait)
 
     def _resume(self, record: Rollout) -> Decision:
         if self.is_status_outdated:

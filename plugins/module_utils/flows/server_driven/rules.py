@@ -107,6 +107,11 @@ class Rules(t.Generic[ObservedT]):
                 and record.get("template") == template_hash)
 
     @property
+    def restarts_without_wait(self) -> bool:
+        """Whether the task begins a restart, and does not wait for its end."""
+        return self.request.state.restarts and not self.request.waits
+
+    @property
     def does_server_replace_pods(self) -> bool:
         """Whether the controller manager replaces all old pods by itself."""
         return True

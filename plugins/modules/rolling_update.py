@@ -252,8 +252,9 @@ options:
   wait:
     description:
       - With V(false), the task only starts the update of a Deployment, StatefulSet or DaemonSet,
-        and ends while the cluster replaces the pods. RV(rollout.phase) is then V(progressing). Only
-        with O(name).
+        and ends while the cluster replaces the pods. RV(rollout.phase) is then V(progressing). A
+        HorizontalPodAutoscaler of the controller keeps scaling (O(autoscaler=freeze) has no
+        effect). Only with O(name).
       - To wait for the end of the update and restore the update strategy, run the same task without
         this option. V(false) cannot be used with O(pause_at), O(soak), O(suspend_gitops) or
         O(on_failure=rollback), nor for the rollback of a StatefulSet or a DaemonSet.
@@ -310,8 +311,9 @@ options:
     default: kubernetes.io/deployment
   autoscaler:
     description: What to do with a HorizontalPodAutoscaler of the controller. V(freeze) disables
-      scaling during the update and its pauses, and enables it again at the end or after a failure.
-      With V(refuse), the task fails before the first change. V(ignore) does not change the
+      scaling during the update and its pauses, and enables it again at the end or after a failure
+      (not with O(wait=false)). Settings that another client changes meanwhile are kept. With
+      V(refuse), the task fails before the first change. V(ignore) does not change the
       autoscaler, which then scales both versions of a Deployment, even during a pause.
     type: str
     choices: [freeze, refuse, ignore]

@@ -28,6 +28,8 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 #: spec.behavior of a frozen autoscaler.
 _FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
                     "scaleDown": {"selectPolicy": "Disabled"}}
+#: spec.minReplicas of a frozen autoscaler, which is also the default of the API server.
+_FROZEN_MIN_REPLICAS = 1
 #: Actions that scale a controller, or that make the controller manager scale a controller.
 _SCALING_ACTIONS = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
@@ -54,9 +56,11 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if not isinstance(decision, Step):
         return (final_restore_step if final_restore_step and isinstance(decision, Done)
                 else decision)
-    if is_frozen(scaler):
-        return _restore_before_end(request, scaler, decision, restore_step)
-    if decision.completes_update or request.autoscaler == "ignore":
+    # With `wait: false`, the task ends before the update that it begins.
+    begins_without_wait = decision.action is Action.UPDATE and not request.waits
+    if (decision.completes_update or begins_without_wait) and (restore_step or is_frozen(scaler)):
+        return restore_step or _with_warning(request, scaler, decision)
+    if is_frozen(scaler) or decision.completes_update or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":
         name = scaler["metadata"]["name"]
@@ -69,18 +73,8 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     return freeze(scaler) if decision.action in _SCALING_ACTIONS and request.waits else decision
 
 
-def _restore_before_end(request: Request, scaler: Json, step: Step,
-                        restore_step: Step | None) -> Step:
-    """Return the planned step, or the restore step if no later step of the task can be the restore.
-
-    If there is no restore step, the planned step gets a warning.
-    """
-    # With `wait: false`, the task ends before the update that it begins.
-    begins_without_wait = step.action is Action.UPDATE and not request.waits
-    if not (step.completes_update or begins_without_wait):
-        return step
-    if restore_step:
-        return restore_step
+def _with_warning(request: Request, scaler: Json, step: Step) -> Step:
+    """Return the last step of an update with the warning that the autoscaler stays frozen."""
     warnings = filter(None, (step.warning, _not_restored_warning(request, scaler)))
     return dataclasses.replace(step, warning="; ".join(warnings))
 
@@ -103,27 +97,28 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 
 def is_frozen(scaler: Json) -> bool:
     """Return whether the autoscaler is disabled and has the annotation with its settings."""
-    behavior = mapping(scaler, "spec", "behavior")
-    policies = [text(mapping(behavior, direction), "selectPolicy")
-                for direction in _FROZEN_BEHAVIOR]
     return (object_meta.is_frozen(scaler["metadata"].get("annotations") or {})
-            and all(policy == "Disabled" for policy in policies))
+            and _disabled_directions(scaler) == list(_FROZEN_BEHAVIOR))
+
+
+def _disabled_directions(scaler: Json) -> list[str]:
+    behavior = mapping(scaler, "spec", "behavior")
+    return [direction for direction in _FROZEN_BEHAVIOR
+            if text(mapping(behavior, direction), "selectPolicy") == "Disabled"]
 
 
 def freeze(scaler: Json) -> Step:
     """Return the step that disables the autoscaler and stores its settings in the annotation."""
-    metadata, spec = scaler["metadata"], scaler["spec"]
-    settings: object_meta.Frozen = {
-        "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
+    metadata = scaler["metadata"]
     annotations_operations = (() if metadata.get("annotations")
                               else (put("/metadata/annotations", {}),))
     write = Patch(metadata["name"], (
-        test("/metadata/uid", metadata["uid"]),
-        *(test(f"/spec/{field}", value) for field, value in settings.items()),
+        *_tests(scaler),
         *annotations_operations,
-        put(annotation(object_meta.FROZEN), canonical(settings)),
+        put(annotation(object_meta.FROZEN),
+            canonical(_settings_to_restore(scaler) or _current_settings(scaler))),
         put("/spec/behavior", _FROZEN_BEHAVIOR),
-        put("/spec/minReplicas", 1),
+        put("/spec/minReplicas", _FROZEN_MIN_REPLICAS),
     ), AUTOSCALER)
     return Step(Action.FREEZE, metadata["name"], write,
                 before="at work", after="does nothing during the update")
@@ -131,19 +126,55 @@ def freeze(scaler: Json) -> Step:
 
 def restore(scaler: Json) -> Step | None:
     """Return the step that restores a frozen autoscaler; None without valid settings."""
-    metadata = scaler["metadata"]
-    settings = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
-    if settings is None or not _has_valid_settings(scaler, settings):
+    metadata, current_settings = scaler["metadata"], _current_settings(scaler)
+    settings = _settings_to_restore(scaler)
+    if settings is None:
         return None
     write = Patch(metadata["name"], (
-        test("/metadata/uid", metadata["uid"]),
+        *_tests(scaler),
         test(annotation(object_meta.FROZEN), metadata["annotations"][object_meta.FROZEN]),
         {"op": "remove", "path": annotation(object_meta.FROZEN)},
         *(put(f"/spec/{field}", value) if value is not None
           else {"op": "remove", "path": f"/spec/{field}"}
-          for field, value in sorted(settings.items(), key=lambda item: item[1] is None)),
+          for field, value in sorted(settings.items(), key=lambda item: item[1] is None)
+          if value != current_settings.get(field)),
     ), AUTOSCALER)
     return Step(Action.RESTORE, metadata["name"], write, before="does nothing", after="at work")
+
+
+def _tests(scaler: Json) -> list[Json]:
+    """Return the operations that test whether the autoscaler has changed since it was read."""
+    return [test("/metadata/uid", scaler["metadata"]["uid"]),
+            *(test(f"/spec/{field}", value) for field, value in _current_settings(scaler).items())]
+
+
+def _current_settings(scaler: Json) -> object_meta.Frozen:
+    return {"behavior": scaler["spec"].get("behavior"),
+            "minReplicas": scaler["spec"].get("minReplicas")}
+
+
+def _settings_to_restore(scaler: Json) -> object_meta.Frozen | None:
+    """Return the settings at the end of the freeze. None without valid settings in the annotation.
+
+    A field in the annotation replaces only the value that the freeze has set: any other value is
+    that of another client. If no direction is disabled, the annotation does not count: it is
+    forged, or another client has ended the freeze.
+    """
+    stored_settings = object_meta.frozen(scaler["metadata"].get("annotations") or {})
+    directions = _disabled_directions(scaler)
+    if stored_settings is None or not directions:
+        return None
+    behavior, min_replicas = mapping(scaler, "spec", "behavior"), scaler["spec"].get("minReplicas")
+    if min_replicas in (None, _FROZEN_MIN_REPLICAS):
+        min_replicas = stored_settings["minReplicas"]
+    if not _has_valid_settings(scaler, {**stored_settings, "minReplicas": min_replicas}):
+        return None
+    stored_behavior = stored_settings["behavior"] or {}
+    sources = {direction: stored_behavior if direction in directions else behavior
+               for direction in _FROZEN_BEHAVIOR}
+    restored_behavior = {direction: source[direction] for direction, source in sources.items()
+                         if direction in source}
+    return {"behavior": restored_behavior or None, "minReplicas": min_replicas}
 
 
 def _not_restored_warning(request: Request, scaler: Json) -> str:

@@ -60,6 +60,15 @@ def test_freeze_fails_if_the_autoscaler_was_changed(change):
                     autoscaler.freeze(before).write)
 
 
+@pytest.mark.parametrize("waits, action", [(True, Action.FREEZE), (False, Action.UPDATE)])
+def test_task_without_wait_freezes_no_autoscaler(waits, action):
+    step = Step(Action.UPDATE, "foo", Patch("foo", ()))
+
+    decision = autoscaler.decide(Request(name="foo", waits=waits),
+                                 Observed(None, None, autoscaler=hpa_with()), lambda: step)
+    assert decision.action is action
+
+
 def test_freeze_fails_if_the_autoscaler_was_recreated():
     before = hpa_with(minReplicas=3)
 
@@ -107,10 +116,75 @@ def test_valid_stored_settings_are_restored():
     assert apply_patch(hpa, autoscaler.restore(hpa).write)["spec"]["behavior"] == behavior
 
 
-def test_annotation_of_an_unfrozen_autoscaler_is_ignored():
-    hpa = hpa_with({object_meta.FROZEN: stored_settings(min_replicas=9)}, minReplicas=2)
+MAX = {"selectPolicy": "Max", "stabilizationWindowSeconds": 0}
+SLOW = {"scaleUp": {"stabilizationWindowSeconds": 300}, **BEHAVIOR}
+#: Changes of a frozen autoscaler by another client, and the settings at the end of the update. The
+#: settings before the freeze are minReplicas 3 and the behavior SLOW.
+CHANGES_DURING_A_FREEZE = {
+    "minReplicas": ({"minReplicas": 5}, {"minReplicas": 5, "behavior": SLOW}),
+    "maxReplicas": ({"maxReplicas": 12}, {"minReplicas": 3, "maxReplicas": 12, "behavior": SLOW}),
+    "maxReplicas below the stored minReplicas": (
+        {"minReplicas": 2, "maxReplicas": 2},
+        {"minReplicas": 2, "maxReplicas": 2, "behavior": SLOW}),
+    "scaleUp": (
+        {"behavior": {**FROZEN_BEHAVIOR, "scaleUp": MAX}},
+        {"minReplicas": 3, "behavior": {**SLOW, "scaleUp": MAX}}),
+    "scaleDown is missing, and minReplicas": (
+        {"behavior": {"scaleUp": FROZEN_BEHAVIOR["scaleUp"]}, "minReplicas": 4},
+        {"minReplicas": 4, "behavior": {"scaleUp": SLOW["scaleUp"]}}),
+}
+
+
+@pytest.mark.parametrize("freezes_again", [False, True], ids=["", "frozen again"])
+@pytest.mark.parametrize("change, expected", CHANGES_DURING_A_FREEZE.values(),
+                         ids=CHANGES_DURING_A_FREEZE)
+def test_settings_that_another_client_sets_during_a_freeze_are_kept(change, expected,
+                                                                   freezes_again):
+    before = hpa_with(minReplicas=3, behavior=SLOW)
+    frozen_hpa = apply_patch(before, autoscaler.freeze(before).write)
+    changed_hpa = {**frozen_hpa, "spec": {**frozen_hpa["spec"], **change}}
+
+    if freezes_again:
+        changed_hpa = apply_patch(changed_hpa, autoscaler.freeze(changed_hpa).write)
+        assert autoscaler.is_frozen(changed_hpa)
+    after = apply_patch(changed_hpa, autoscaler.restore(changed_hpa).write)
+
+    assert after["spec"] == {"maxReplicas": 9, **expected}
+    assert object_meta.FROZEN not in after["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("change", [{"minReplicas": 4}, {"behavior": BEHAVIOR}])
+def test_restore_fails_if_the_autoscaler_was_changed(change):
+    before = hpa_with(minReplicas=3)
+    frozen_hpa = apply_patch(before, autoscaler.freeze(before).write)
+
+    with pytest.raises(PreconditionFailed):
+        apply_patch({**frozen_hpa, "spec": {**frozen_hpa["spec"], **change}},
+                    autoscaler.restore(frozen_hpa).write)
+
+
+def test_autoscaler_with_one_frozen_direction_is_restored_before_the_end():
+    hpa = hpa_with({object_meta.FROZEN: stored_settings(min_replicas=3)}, minReplicas=1,
+                   behavior={**FROZEN_BEHAVIOR, "scaleUp": MAX})
+    last_step = Step(Action.ANNOTATE, "foo", Patch("foo", ()), completes_update=True)
+
+    step = autoscaler.decide(Request(name="foo"), Observed(None, None, autoscaler=hpa),
+                             lambda: last_step)
+    assert step.action is Action.RESTORE
+    assert apply_patch(hpa, step.write)["spec"] == {
+        "maxReplicas": 9, "minReplicas": 3, "behavior": {"scaleUp": MAX}}
+
+
+@pytest.mark.parametrize("behavior", [None, BEHAVIOR, {"scaleUp": MAX}])
+def test_annotation_of_an_unfrozen_autoscaler_is_ignored(behavior):
+    """Otherwise, a user with annotate permission could raise minReplicas in advance."""
+    hpa = hpa_with({object_meta.FROZEN: stored_settings(min_replicas=9)}, minReplicas=1,
+                   **({"behavior": behavior} if behavior else {}))
 
     assert not autoscaler.is_frozen(hpa) and autoscaler.restore(hpa) is None
+    frozen_hpa = apply_patch(hpa, autoscaler.freeze(hpa).write)
+    after = apply_patch(frozen_hpa, autoscaler.restore(frozen_hpa).write)
+    assert after["spec"] == hpa["spec"]
 
 
 def test_freeze_step_names_the_kind():

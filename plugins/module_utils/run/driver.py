@@ -274,7 +274,9 @@ class _Run(_Task):
         """
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_context is None)
-        if was_idle and not (self.is_idle or self.memory.has_begun):
+        # After the wait, the last step of a task may remain, which changes no template.
+        ends_task = isinstance(decision, Step) and decision.ends_task
+        if was_idle and not (self.is_idle or ends_task or self.memory.has_begun):
             raise concurrent_change_error(self.request)
         if decision is None or not (self.memory.has_begun or self.is_idle):
             self.begin(observed)

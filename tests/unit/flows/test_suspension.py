@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 
 import pytest
@@ -207,3 +208,20 @@ def test_task_without_an_update_removes_restored_annotations(kind, stored_keys, 
 
     assert cluster.exclusion == exclusion and result["changed"] and len(cluster.attempts) == 1
     assert not cluster.run(update_request(kind, image="myimage:v1"))["changed"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
+def test_restored_annotations_are_removed_after_a_wait_for_the_pods(kind):
+    """`kubectl rollout undo` also changes the template, so that the task first waits."""
+    cluster = FluxCluster(kind, annotations=EXCLUDED)
+    item = copy.deepcopy(cluster.cluster.items["foo"])
+    item["spec"]["template"]["spec"]["containers"][0]["image"] = "myimage:v2"
+    item["metadata"]["generation"] = item["metadata"].get("generation", 1) + 1
+    cluster.cluster.items["foo"] = item
+    request = update_request(kind)
+
+    assert cluster.check_mode(request)["changed"]
+    result = cluster.run(request)
+
+    assert [step["action"] for step in result["steps"]] == ["annotate"]
+    assert cluster.exclusion == {} and not cluster.run(request)["changed"]

@@ -254,6 +254,12 @@ def _budget_warnings(update: _Update) -> t.Iterator[str]:
                    "are gone. Select labels that the old and the new pods have "
                    f"({pairs(common_labels) or 'add one to the template'}): "
                    f"{update.kubectl} edit pdb {name}")
+        elif update.flow.deletes_all_pods_first(update.primary):
+            if desired_healthy(budget, other_pods + update.desired_replicas) > other_pods:
+                yield (f"{subject} does not limit this update: the strategy of the Deployment "
+                       f"{update.primary.name} is Recreate, so the cluster deletes all old pods "
+                       "before it creates new ones. To keep pods available, change the strategy "
+                       f"to RollingUpdate: {update.kubectl} edit deployment {update.primary.name}")
         elif update.surge and desired_healthy(budget, expected_pods) >= expected_pods:
             yield (f"{subject} allows no eviction, even while all {expected_pods} pods of the "
                    f"update are healthy: the update keeps {update.desired_replicas} available "

@@ -339,6 +339,10 @@ class Flow(t.Protocol[ObservedT]):
         """Return how to resume the update, and the command that rolls it back."""
         return None, None
 
+    def deletes_all_pods_first(self, primary: Controller) -> bool:
+        """Return whether an update deletes all old pods before it creates new ones."""
+        return False
+
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """Return the warnings to add before the first write."""
         return []

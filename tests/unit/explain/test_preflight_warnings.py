@@ -21,24 +21,27 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
     DEPLOYMENT_LABEL,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import Deployment
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 Json = dict[str, t.Any]
 REQUEST = dataclasses.replace(UPDATE, namespace="shop")
+DEPLOYMENT_REQUEST = dataclasses.replace(REQUEST, kind=Kind.DEPLOYMENT)
 PRE_STOP_PAUSE = {"preStop": {"sleep": {"seconds": 3}}}
 
 
 def warnings_of(request: Request = REQUEST, item: Json | None = None, desired: Json | None = None,
                 **related: t.Any) -> list[str]:
     """Return the warnings for an update of three pods with a surge of 1."""
-    primary = Controller.from_api(item or rc())
+    controller_type = Deployment if request.kind == "Deployment" else Controller
+    primary = controller_type.from_api(item or rc())
     return warnings(choose(request), request, primary,
                     template("myimage:v2") if desired is None else desired,
                     RelatedObjects(**related))
@@ -564,6 +567,34 @@ def test_budget_that_allows_no_eviction(spec, field, count):
 ])
 def test_budget_that_allows_an_eviction_gives_no_warning(spec):
     assert warnings_of(budgets=[budget(**spec)]) == []
+
+
+def deployment(strategy: str) -> Json:
+    item = rc()
+    return {**item, "kind": "Deployment",
+            "spec": {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]},
+                     "strategy": {"type": strategy}}}
+
+
+@pytest.mark.parametrize("spec, field", [
+    ({"minAvailable": 2}, "minAvailable: 2"), ({"minAvailable": "100%"}, "minAvailable: 100%"),
+    ({"maxUnavailable": 1}, "maxUnavailable: 1")])
+def test_budget_does_not_limit_the_strategy_recreate(spec, field):
+    assert single(warnings_of(DEPLOYMENT_REQUEST, deployment("Recreate"),
+                              budgets=[budget(**spec)])) == (
+        f"PodDisruptionBudget web ({field}) does not limit this update: the strategy of the "
+        "Deployment foo is Recreate, so the cluster deletes all old pods before it creates new "
+        "ones. To keep pods available, change the strategy to RollingUpdate: "
+        "kubectl -n shop edit deployment foo")
+
+
+@pytest.mark.parametrize("strategy, spec", [
+    ("Recreate", {"minAvailable": 0}), ("Recreate", {"maxUnavailable": "100%"}),
+    ("Recreate", {"maxUnavailable": 3}), ("RollingUpdate", {"minAvailable": 2}),
+    # The budget also covers two pods of another controller.
+    ("Recreate", {"minAvailable": 2, "expected_pods": 5})])
+def test_budget_that_the_strategy_respects_gives_no_warning(strategy, spec):
+    assert warnings_of(DEPLOYMENT_REQUEST, deployment(strategy), budgets=[budget(**spec)]) == []
 
 
 def test_no_budget_warning_without_a_surge():

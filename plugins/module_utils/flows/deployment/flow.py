@@ -13,6 +13,7 @@ from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller
 from ...model.request import Request
+from ...model.server_driven import Deployment
 from ...model.steps import Action, Patch, Step
 from ..flow import Cluster, Holder, Memory, Model, RealCluster, RolloutStatus, Rule, Side
 from ..server_driven.flow import ServerDrivenFlow
@@ -65,6 +66,10 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
             outdated_replica_set=observed.outdated_replica_set,
             progress=(primary.available + (current_set.available if current_set else 0)
                       - observed.old_pod_count))
+
+    def deletes_all_pods_first(self, primary: Controller) -> bool:
+        return (isinstance(primary, Deployment)
+                and primary.settings["strategy"].get("type") == "Recreate")
 
     def build_model(self, cluster: RealCluster) -> Model:
         from .simulated import SimulatedDeployments

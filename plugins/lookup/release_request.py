@@ -117,7 +117,7 @@ class Variables:
                 "keep_old_for": str(self.role_variable("keep_old_for")), "report": page_path,
                 "has_page": bool(page_path) and os.path.exists(page_path),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
-                "check_mode": bool(self.value("ansible_check_mode", default=False)),
+                "check_mode": bool(self.value("__image_bump_start", default={}).get("check_mode")),
                 "host": "" if self._is_only_localhost
                 else str(self.variables.get("inventory_hostname", "")),
                 "job_template": str(self.value("awx_job_template_name")) if self.layer == "awx"

@@ -318,6 +318,30 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, check_server):
             and check_server.requests == NO_REQUESTS)
 
 
+@pytest.mark.parametrize("keyword, arguments", [(True, []), (False, ["--check"])])
+def test_check_mode_is_that_of_the_keyword(namespace, playbooks, check_server, keyword, arguments):
+    before = namespace.make_rc(2)
+    options = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2",
+               "stages": ["50%"], "verify_tasks": ["smoke.yml"]}
+    role = {"role": "baton.kubernetes.image_bump",
+            **{f"image_bump_{option}": value for option, value in options.items()}}
+    rollback = {"role": "baton.kubernetes.rollback", "rollback_name": "foo",
+                "rollback_namespace": namespace.name, "rollback_image": "myimage:v0"}
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False,
+            "check_mode": keyword}
+    playbooks.write("play.yml", [{**play, "roles": [role]}])
+    playbooks.write("rollback.yml", [{**play, "check_mode": True, "roles": [rollback]}])
+
+    output = playbooks.run_command("ansible-playbook", "play.yml", *arguments)
+
+    assert ("Show the stages" in output) is keyword
+    assert pod_counts(namespace) == ((2, 0) if keyword else (1, 1))
+    assert (namespace.rc()["spec"] == before["spec"]) is keyword
+    assert check_server.requests == ([] if keyword else [("50%", 1, 1)])
+    output = playbooks.run_command("ansible-playbook", "rollback.yml")
+    assert ("Show the remaining update" in output) is not keyword
+
+
 @pytest.mark.full
 def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbooks):
     before = namespace.make_rc(2)

@@ -150,6 +150,22 @@ def test_stages_run_in_order_and_stop_at_a_failure(scenario):
 
 @SETTINGS
 @given(scenarios())
+def test_plan_of_check_mode_has_the_waits_and_route_changes_of_the_run(scenario):
+    request, cluster, _events = scenario
+    for controller in cluster.controllers.values():
+        controller.image, controller.breaks_at = "myimage:v1", 101
+    plan = run_release(request | {"check_mode": True}, copy.deepcopy(cluster), [])
+    run = run_release(request, cluster, [])
+
+    (plan_event,) = plan.history.with_purpose("plan")
+    lines_of_both = ("Hold the requests", "Restore the route", "Keep the old pods",
+                     "Wait for approval")
+    assert [line for line in plan_event.turn.lines if line.startswith(lines_of_both)] == [
+        title for title in run.turn_titles if title.startswith(lines_of_both)]
+
+
+@SETTINGS
+@given(scenarios())
 def test_share_is_set_before_the_checks_of_its_stage(scenario):
     request, cluster, events = scenario
     run = run_release(request, cluster, events)

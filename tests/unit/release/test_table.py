@@ -217,15 +217,17 @@ def test_update_resumed_at_the_deadline():
     assert "Another client has resumed the update at the last moment" in run.ending.error
 
 
-def test_check_mode_shows_the_stages_and_plans_the_update():
-    turns, run, _cluster = run_image_bump(check_mode=True, stages=["10%", "100%"],
+@pytest.mark.parametrize("last_stage, approval_lines",
+                         [("50%", ["Wait for approval"]), ("100%", [])])
+def test_check_mode_shows_the_stages_and_plans_the_update(last_stage, approval_lines):
+    turns, run, _cluster = run_image_bump(check_mode=True, stages=["10%", last_stage],
                                           verify=["smoke.yml"],
                                           approve_within="1h", report="r")
 
     assert turns == ["Show the stages", "Update a"]
     assert run.history.events[0].turn.lines == ["Update a to 10%, then smoke.yml",
-                                                "Update a to 100%, then smoke.yml",
-                                                "Wait for approval",
+                                                f"Update a to {last_stage}, then smoke.yml",
+                                                *approval_lines,
                                                 "Update a to the end"]
 
 

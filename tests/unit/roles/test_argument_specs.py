@@ -147,6 +147,19 @@ def test_invalid_value_is_reported_in_the_request(more_variables, name):
     assert error.startswith(f"value of {name} must be one of")
 
 
+@pytest.mark.parametrize("start, is_check_mode", [
+    ({"__image_bump_start": {"check_mode": True}}, True),
+    ({"__image_bump_start": {"check_mode": False}}, False), ({}, False)])
+def test_check_mode_is_that_of_the_first_task(role, start, is_check_mode):
+    """The variable ansible_check_mode ignores the keyword check_mode."""
+    variables = {f"{role}_name": "foo", "ansible_check_mode": not is_check_mode, **start}
+
+    request = release_request.Variables(role, variables, lambda value: value).request(
+        load=lambda path: [])
+
+    assert request["check_mode"] is is_check_mode
+
+
 def test_undefined_variable_is_reported_in_the_request():
     def template(value):
         if value == "{{ nothing }}":

@@ -126,7 +126,7 @@ class Variables:
                 "errors": list(map(self._with_short_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
-        """Return the fields user_options and cluster of release/request.Request.
+        """Return the fields user_options, cluster and selects_hosts of release/request.Request.
 
         The command to repeat the run must not reveal the credentials of an analysis or the content
         of a kubeconfig.
@@ -139,15 +139,18 @@ class Variables:
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
+        selects_hosts = (inventory not in ([], list(C.DEFAULT_HOST_LIST))
+                         or bool(context.CLIARGS.get("subset")))
         is_repeatable = (self.layer == "playbook"
                          and extra_names <= {*all_short_names, *cluster, *specs_by_name}
-                         and inventory in ([], list(C.DEFAULT_HOST_LIST))
+                         and not selects_hosts
                          and not self.role_variable("analysis"))
         values = {_option_of(name, self.role): self.role_variable(_option_of(name, self.role))
                   for name in specs_by_name} | values
         values = {option: value for option, value in values.items() if not is_empty(value)
                   and value != specs_by_name[f"{self.role}_{option}"].get("default")}
-        return {"user_options": values if is_repeatable else {}, "cluster": cluster}
+        return {"user_options": values if is_repeatable else {}, "cluster": cluster,
+                "selects_hosts": selects_hosts}
 
     def _errors_of_removed_variables(self) -> t.Iterator[str]:
         for option, replacement in REMOVED_FROM_ROLES.items():

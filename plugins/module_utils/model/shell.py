@@ -60,6 +60,12 @@ def ansible(module: str, options: Json) -> str | None:
 
 def playbook(name: str, variables: Json) -> str | None:
     """Return the command of a playbook with these variables, or None if a value is not safe."""
+    arguments = extra_vars(variables)
+    return f"ansible-playbook baton.kubernetes.{name} {arguments}" if arguments else None
+
+
+def extra_vars(variables: Json) -> str | None:
+    """Return the flags -e that set these variables, or None if a value is not safe."""
     if not _is_safe(variables):
         return None
     # With -e key=value, a value is always a text. A text may contain commas, but a list with
@@ -68,10 +74,9 @@ def playbook(name: str, variables: Json) -> str | None:
         is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
         for value in variables.values())
-    extra_vars = ([f"{key}={_format(value)}" for key, value in variables.items()]
-                  if fits_key_value else [canonical(variables)])
-    return " ".join([f"ansible-playbook baton.kubernetes.{name}",
-                     *(f"-e {shlex.quote(text)}" for text in extra_vars)])
+    texts = ([f"{key}={_format(value)}" for key, value in variables.items()]
+             if fits_key_value else [canonical(variables)])
+    return " ".join(f"-e {shlex.quote(text)}" for text in texts)
 
 
 def _is_safe(options: Json) -> bool:

@@ -166,7 +166,7 @@ class Ending:
         if (self.request.name or not self.request.rolls_back_on_failure
                 or event.turn.purpose not in UPDATE_PURPOSES):
             return []
-        return lines_about_remaining_updates(self.rollback_scope,
+        return lines_about_remaining_updates(self.request, self.rollback_scope,
                                              objects(self.rollback, "results"))
 
     def _failure(self, event: Event, reason: str) -> str:

@@ -6,12 +6,21 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import typing as t
 
 from ..model import shell
-from ..model.commands import describe_relaunch, describe_rerun
+from ..model.commands import (
+    describe_relaunch,
+    describe_rerun,
+    image_options,
+    repeated_options,
+    sort_options,
+)
 from ..model.fields import Json
+from ..model.kinds import State
+from ..model.options import ARGUMENT_SPEC
 from .request import Request, variable
 from .stage import parse_stage
 
@@ -39,9 +48,14 @@ def rerun_instruction(request: Request) -> str:
             else "run the same task again")
 
 
-def rollback_instruction(request: Request) -> str:
-    """Return the instruction to roll back, as a part of a sentence."""
-    advice = _rollback_advice(request)
+def rollback_instruction(request: Request, names: t.Sequence[str] = (),
+                         images: t.Mapping[str, str] | None = None) -> str:
+    """Return the instruction to roll back, as a part of a sentence.
+
+    names: some controllers of the request; by default, all of them. images: the images to restore,
+    by container; by default, the update in progress is rolled back.
+    """
+    advice = _rollback_advice(request, names, images)
     is_command = request.layer == "playbook" and shell.is_command(advice)
     return f"run `{advice}`" if is_command else advice
 
@@ -69,21 +83,48 @@ def _repeat_advice(request: Request, is_paused: bool) -> str:
     return command or describe_rerun(changes, _RERUN_ADVICE)
 
 
-def _rollback_advice(request: Request) -> str:
+def _rollback_advice(request: Request, names: t.Sequence[str] = (),
+                     images: t.Mapping[str, str] | None = None) -> str:
     """Return a command if one is safe to paste in the user's layer, or else advice in words."""
-    options = request.selection | request.namespace_and_kind
+    selection = {"names": list(names)} if names else request.selection
+    options = (selection | sort_options(image_options(images or {}))
+               | request.namespace_and_kind | _rollback_options(request))
     variables: Json = {variable("rollback", request.layer, option): _join_list_option(option, value)
                        for option, value in options.items()}
-    texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value
-             for name, value in variables.items()}
+    texts = {name: _as_text(value) for name, value in variables.items()}
     if request.layer == "awx":
+        # Without a limit, the job would roll back in all clusters of its inventory.
+        answers = {**({"limit": request.host} if request.host else {}), **texts}
         return ("launch the job template *Rollback* with "
-                f"{', '.join(f'{name} {value}' for name, value in texts.items())}")
+                f"{', '.join(f'{name} {value}' for name, value in answers.items())}")
     if request.layer == "role":
-        return ("run the role baton.kubernetes.rollback with "
+        place = f" on the host {request.host}" if request.host else ""
+        return (f"run the role baton.kubernetes.rollback{place} with "
                 f"{' '.join(f'{name}={value}' for name, value in texts.items())}")
-    return (shell.playbook("rollback", {**request.cluster, **variables})
+    playbook_variables = {**request.cluster, **variables}
+    if request.host or request.selects_hosts:
+        # Only the user knows the inventory. Without a limit, the playbook would roll back in all
+        # clusters of the inventory.
+        arguments = ["--limit", shlex.quote(request.host or "localhost"),
+                     shell.extra_vars(playbook_variables) or ""]
+        return ("run the playbook baton.kubernetes.rollback with the same inventory and "
+                f"`{' '.join(filter(None, arguments))}`")
+    return (shell.playbook("rollback", playbook_variables)
             or "run the playbook baton.kubernetes.rollback")
+
+
+def _rollback_options(request: Request) -> Json:
+    """Return the options of the run that a rollback repeats, unless they have the default value."""
+    options = repeated_options(request.options, State.ROLLED_BACK, is_fleet=True)
+    # max_failures limits the failures of an update. A rollback has another default.
+    return {option: value for option, value in options.items()
+            if option != "max_failures" and value != ARGUMENT_SPEC[option].get("default")}
+
+
+def _as_text(value: t.Any) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _join_list_option(option: str, value: t.Any) -> t.Any:

@@ -75,6 +75,8 @@ class Request:
     #: command can repeat the run.
     user_options: Json = dataclasses.field(default_factory=dict)
     cluster: Json = dataclasses.field(default_factory=dict)
+    #: Whether the user has typed an inventory or a limit, which no command can repeat.
+    selects_hosts: bool = False
     #: route, route_kind, service and match of the module traffic_split.
     traffic: Json = dataclasses.field(default_factory=dict)
 
@@ -126,7 +128,8 @@ class Request:
                    check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
                    errors=errors, job_template=text(variables, "job_template"),
                    user_options=mapping(variables, "user_options"),
-                   cluster=mapping(variables, "cluster"), traffic=traffic)
+                   cluster=mapping(variables, "cluster"), traffic=traffic,
+                   selects_hosts=bool(variables.get("selects_hosts")))
 
     @property
     def name(self) -> str:

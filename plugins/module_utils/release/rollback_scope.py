@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 
 from ..model.fields import Json, mapping, text
+from ..model.identity import canonical
+from .next_steps import rollback_instruction
+from .request import Request
 
 IN_PROGRESS_PHASES = ("paused", "progressing")
 
@@ -128,7 +130,8 @@ def _is_rolled_back(result: Json) -> bool:
             and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
 
-def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[Json]) -> list[str]:
+def lines_about_remaining_updates(request: Request, scope: RollbackScope,
+                                  rollback_results: list[Json]) -> list[str]:
     """Return message lines about controllers that are not rolled back.
 
     rollback_results: the results of the role's own rollback.
@@ -144,19 +147,11 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[J
         lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
         lines += [f"Next: {line.strip()}"
                   for line in text(failure, "next_command").splitlines()[:1]]
-    names_by_clause: dict[str, list[str]] = {}
+    names_by_images: dict[str, list[str]] = {}
     for name in scope.updated_names:
-        names_by_clause.setdefault(_image_clause(scope.previous_images(name)), []).append(name)
-    for clause, names in names_by_clause.items():
+        names_by_images.setdefault(canonical(scope.previous_images(name)), []).append(name)
+    for names in names_by_images.values():
+        instruction = rollback_instruction(request, names, scope.previous_images(names[0]))
         lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
-                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {clause}to "
-                  f"roll {'it' if len(names) == 1 else 'them'} back, too."]
+                  f"Next: {instruction} to roll {'it' if len(names) == 1 else 'them'} back, too."]
     return lines
-
-
-def _image_clause(images: dict[str, str]) -> str:
-    """Return a clause such as "and image=web:1 ", or ""."""
-    if len(images) == 1:
-        ((_container, image),) = images.items()
-        return f"and image={image} "
-    return f"and images={json.dumps(images, sort_keys=True)} " if images else ""

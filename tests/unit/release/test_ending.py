@@ -377,8 +377,8 @@ def test_report_is_an_artifact_unless_too_long():
     ("role", "run the same task again", "run the role baton.kubernetes.rollback with "
      "rollback_name=shop rollback_namespace=shop"),
     ("playbook", "run the same task again",
-     "run `ansible-playbook baton.kubernetes.rollback -e controller=shop -e "
-     "controller_namespace=shop`"),
+     "run the playbook baton.kubernetes.rollback with the same inventory and `--limit lyon "
+     "-e controller=shop -e controller_namespace=shop`"),
     ("awx", "launch the same job template again",
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
@@ -460,11 +460,46 @@ def test_next_commands_of_each_layer(layer, user_options, is_paused, rerun):
     assert next_steps.commands(request, is_resumable=False, is_paused=is_paused) == [rerun]
 
 
-def test_next_command_for_one_of_many_clusters_is_limited_to_it():
-    request = Request.of(variables(layer="playbook", user_options=USER_OPTIONS, host="lyon"))
+INVENTORY_ROLLBACK = "run the playbook baton.kubernetes.rollback with the same inventory and "
 
-    assert next_steps.commands(request, is_resumable=False, is_paused=False) == [
-        "run the same command again with --limit lyon"]
+
+@pytest.mark.parametrize("layer, hosts, rerun, rollback_step", [
+    ("playbook", {"host": "lyon"}, "run the same command again with --limit lyon",
+     f"{INVENTORY_ROLLBACK}`--limit lyon -e controller=a -e controller_namespace=shop`"),
+    ("playbook", {"host": "lyon", "cluster": {"kubeconfig": None}},
+     "run the same command again with --limit lyon", f"{INVENTORY_ROLLBACK}`--limit lyon`"),
+    ("playbook", {"selects_hosts": True}, "run the same command again",
+     f"{INVENTORY_ROLLBACK}`--limit localhost -e controller=a -e controller_namespace=shop`"),
+    ("awx", {"host": "lyon"}, "launch the same job template again",
+     "launch the job template *Rollback* with limit lyon, controller a, controller_namespace shop"),
+    ("role", {"host": "lyon"}, "run the role baton.kubernetes.image_bump again",
+     "run the role baton.kubernetes.rollback on the host lyon with rollback_name=a "
+     "rollback_namespace=shop"),
+])
+def test_next_command_for_one_of_many_clusters_is_limited_to_it(layer, hosts, rerun,
+                                                                rollback_step):
+    request = Request.of(variables(layer=layer, **hosts))
+
+    assert next_steps.commands(request, is_resumable=True, is_paused=False) == [
+        rerun, rollback_step]
+    assert next_steps.rollback_instruction(request) == rollback_step
+
+
+@pytest.mark.parametrize("options, repeated", [
+    ({"lock": "false", "max_surge": "25%", "kind": "Deployment"},
+     "-e kind=Deployment -e lock=false -e max_surge=25%"),
+    ({"next_name": "b", "deployment_label_key": "version", "container": "web", "soak": "5m",
+      "timeout": 60, "on_failure": "stop", "max_failures": "10%"},
+     "-e next_name=b -e deployment_label_key=version"),
+    ({"lock": True, "concurrency": 5, "progress_deadline": "600"}, ""),
+], ids=["kind and lock", "successor and labels", "default values"])
+def test_rollback_command_repeats_the_options_of_a_rollback(options, repeated):
+    request = Request.of(variables(layer="playbook", options=options))
+
+    (_repeat, command) = next_steps.commands(request, is_resumable=True, is_paused=False)
+    assert command == " ".join(filter(None, [
+        "ansible-playbook baton.kubernetes.rollback -e controller=a -e controller_namespace=shop",
+        repeated]))
 
 
 @pytest.mark.parametrize("end, count", [

@@ -136,8 +136,9 @@ def test_updated_controllers_are_named_with_a_command():
 
     assert outcome == "failed" and message.endswith(
         "Updated before the failure, and not rolled back: a, b.\n"
-        "Next: run baton.kubernetes.rollback with names=a,b and image=myimage:v1 to roll them "
-        "back, too.")
+        "Next: run the role baton.kubernetes.rollback with rollback_names=a,b "
+        "rollback_image=myimage:v1 rollback_container=web rollback_namespace=shop "
+        "to roll them back, too.")
 
 
 def test_failed_rollback_of_the_module_is_named():
@@ -154,9 +155,15 @@ def test_several_images_are_named_by_container():
                   | {"rollout": UPDATED["rollout"]
                      | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}})
 
-    lines = lines_about_remaining_updates(RollbackScope([two_images], []), [])
+    request = Request.of(variables(layer="playbook", selection={"label_selectors": ["app=x"]},
+                                   options={"kind": "Deployment", "lock": False}))
 
-    assert 'images={"log": "l:1", "web": "myimage:v1"}' in lines[1]
+    lines = lines_about_remaining_updates(request, RollbackScope([two_images], []), [])
+
+    arguments = ('{"controller_namespace":"shop","images":{"log":"l:1","web":"myimage:v1"},'
+                 '"kind":"Deployment","lock":false,"names":"a"}')
+    assert lines[1] == (f"Next: run `ansible-playbook baton.kubernetes.rollback -e '{arguments}'` "
+                        "to roll it back, too.")
 
 
 @pytest.mark.parametrize("what, on_failure", [("after", "rollback"), ("update", "stop")])

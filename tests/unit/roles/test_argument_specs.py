@@ -14,6 +14,10 @@ from ansible.errors import AnsibleError
 from ansible.vars.reserved import get_reserved_names
 
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.commands import (
+    repeated_options,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
     IMAGES,
     Request,
@@ -269,17 +273,19 @@ def test_traffic_match_in_a_survey_is_yaml():
         "route": "edge", "match": [{"headers": [{"name": "x-tester", "value": "yes"}]}]}
 
 
-@pytest.mark.parametrize("extra, inventory, is_repeatable", [
-    ({}, None, True), ({}, "/etc/ansible/hosts", True), ({"context": "lyon"}, None, True),
-    ({"kubeconfig": "kind: Config\nusers: [{token: s3cret}]"}, None, True),
-    ({"kubeconfig": {"users": []}}, None, True),
-    ({"shop_url": "x"}, None, False), ({}, "hosts.yml", False),
-    ({"analysis": "[{prometheus_token: secret}]"}, None, False),
+@pytest.mark.parametrize("extra, inventory, limit, is_repeatable", [
+    ({}, None, None, True), ({}, "/etc/ansible/hosts", None, True),
+    ({"context": "lyon"}, None, None, True),
+    ({"kubeconfig": "kind: Config\nusers: [{token: s3cret}]"}, None, None, True),
+    ({"kubeconfig": {"users": []}}, None, None, True),
+    ({"shop_url": "x"}, None, None, False), ({}, "hosts.yml", None, False),
+    ({}, None, "localhost", False),
+    ({"analysis": "[{prometheus_token: secret}]"}, None, None, False),
 ])
 def test_user_options_are_kept_only_if_a_command_can_repeat_all(
-        monkeypatch, extra, inventory, is_repeatable):
+        monkeypatch, extra, inventory, limit, is_repeatable):
     monkeypatch.setattr(release_request.context, "CLIARGS",
-                        {"inventory": inventory and (inventory,)})
+                        {"inventory": inventory and (inventory,), "subset": limit})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}
     variables = {**extra, "__image_bump_short_names": True, "image_bump_name": "foo",
                  "image_bump_stages": "10%,50%", "image_bump_analysis": extra.get("analysis", "")}
@@ -288,8 +294,16 @@ def test_user_options_are_kept_only_if_a_command_can_repeat_all(
 
     assert request["user_options"] == (
         {"name": "foo", "stages": "10%,50%", "max_surge": "2"} if is_repeatable else {})
+    assert request["selects_hosts"] is bool(inventory == "hosts.yml" or limit)
     assert request["cluster"] == ({"kubeconfig": None} if "kubeconfig" in extra else
                                   {name: extra[name] for name in ("context",) if name in extra})
+
+
+def test_role_rollback_has_each_option_that_a_rollback_repeats():
+    repeated = repeated_options(module_options("image_bump", non_default_values("image_bump")),
+                                State.ROLLED_BACK, is_fleet=True)
+
+    assert repeated.keys() <= options("rollback").keys()
 
 
 def test_unknown_role_is_an_error():

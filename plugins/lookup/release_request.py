@@ -117,6 +117,8 @@ class Variables:
                 "keep_old_for": str(self.role_variable("keep_old_for")), "report": page_path,
                 "has_page": bool(page_path) and os.path.exists(page_path),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
+                "gets_artifacts": (self.has_short_names
+                                   and "previous_images_by_name" in self.variables),
                 "check_mode": bool(self.value("__image_bump_start", default={}).get("check_mode")),
                 "host": "" if self._is_only_localhost
                 else str(self.variables.get("inventory_hostname", "")),
@@ -138,9 +140,7 @@ class Variables:
         kubeconfig = cluster.get("kubeconfig")
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
             cluster["kubeconfig"] = None
-        inventory = list(context.CLIARGS.get("inventory") or ())
-        selects_hosts = (inventory not in ([], list(C.DEFAULT_HOST_LIST))
-                         or bool(context.CLIARGS.get("subset")))
+        selects_hosts = _selects_hosts()
         is_repeatable = (self.layer == "playbook"
                          and extra_names <= {*all_short_names, *cluster, *specs_by_name}
                          and not selects_hosts
@@ -277,6 +277,13 @@ def argument_specs(role: str) -> dict[str, Json]:
 def short_names(option: str) -> list[str]:
     """Return the short names of an option of the module, by precedence."""
     return [*filter(None, [PLAYBOOK_NAMES.get(option)]), option]
+
+
+def _selects_hosts() -> bool:
+    """Return whether the user has typed an inventory or a limit."""
+    inventory = list(context.CLIARGS.get("inventory") or ())
+    return (inventory not in ([], list(C.DEFAULT_HOST_LIST))
+            or bool(context.CLIARGS.get("subset")))
 
 
 def _option_of(name: str, role: str) -> str:

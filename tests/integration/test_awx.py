@@ -162,6 +162,24 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
             and [rollout["name"] for rollout in status["rollouts"]] == ["foo"])
 
 
+def test_artifacts_of_a_job_are_those_of_its_last_playbook(namespace, jobs):
+    for name in ("foo", "bar"):
+        namespace.make_rc(1, name=name)
+    plays = [{"import_playbook": f"baton.kubernetes.{playbook}", "vars": variables}
+             for playbook, variables in (
+                 ("status", {"controller": "foo"}),
+                 ("image_bump", {"controller": "foo", "image": "myimage:v2"}),
+                 ("image_bump", {"controller": "bar", "image": "myimage:v3"}))]
+
+    job = jobs.launch("release.yml", files={"release.yml": plays})
+
+    assert job.status == "successful"
+    data = artifacts(job)
+    assert (data["controller"], data["image"], data["outcome"], data["msg"]) == (
+        "bar", "myimage:v3", "updated", "bar is updated to myimage:v3: 1 of 1 replicas available")
+    assert data["previous_images"] == {"web": "myimage:v1"}
+
+
 @pytest.mark.full
 def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
     namespace.make_deployment(2)

@@ -92,6 +92,9 @@ class Request:
         option_name = functools.partial(variable, role, layer)
         selection = {option: value
                      for option, value in mapping(variables, "selection").items() if value}
+        # AWX merges the artifacts of the previous job with the variables of the workflow's launch.
+        if variables.get("gets_artifacts") and "names" in selection:
+            selection.pop("label_selectors", None)
         if len(selection) != 1 and not errors:
             option_names = (f"{option_name('name')}, {option_name('names')} and "
                             f"{option_name('label_selectors')}")

@@ -340,7 +340,9 @@ def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario):
     assume(run.ending.outcome == "updated" and run.stats)
 
     stats = run.stats
-    selection = {"names": stats["names"]} if stats["names"] else {"name": stats["controller"]}
+    # AWX adds the labels of the workflow's launch to the names of the artifacts.
+    selection = ({"names": stats["names"], "label_selectors": ["app=shop"]} if stats["names"]
+                 else {"name": stats["controller"]})
     options = {"on_failure": None, "image": None, "images": stats["previous_images"] or None,
                "max_failures": "100%"}
     changed_names = set(cluster.changed_names)
@@ -348,7 +350,7 @@ def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario):
         return
     previous = stats["previous_images_by_name"]
     rollback_run = Run(variables(role="rollback", selection=selection, options=options,
-                                 previous=previous), cluster).run()
+                                 previous=previous, gets_artifacts=True), cluster).run()
 
     assert rollback_run.ending.outcome == "rolled_back", rollback_run.ending.error
     for name, controller in controllers_before.items():

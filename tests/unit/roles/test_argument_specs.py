@@ -151,6 +151,33 @@ def test_invalid_value_is_reported_in_the_request(more_variables, name):
     assert error.startswith(f"value of {name} must be one of")
 
 
+LABELS = {"label_selectors": "app=shop,tier=web"}
+
+
+@pytest.mark.parametrize("artifacts, selection", [
+    ({"controller": "", "names": ["a", "b"], "previous_images_by_name": {"a": {"web": "v1"}}},
+     {"names": ["a", "b"]}),
+    ({"controller": "", "names": ["a"], "previous_images_by_name": {}}, {"names": ["a"]}),
+    ({"controller": "", "names": [], "previous_images_by_name": {}},
+     {"label_selectors": ["app=shop,tier=web"]}),
+    ({"names": ["a"]}, None),
+    ({"controller": "a", "names": [], "previous_images_by_name": {}}, None),
+], ids=["updated", "paused", "nothing selected", "no artifacts", "the user's own controller"])
+def test_names_of_the_artifacts_replace_the_labels_of_the_launch(role, artifacts, selection):
+    """AWX merges the artifacts of a job with the variables of the workflow's launch."""
+    variables = {**LABELS, **artifacts, f"__{role}_short_names": True}
+    variables |= {f"{role}_{option}": variables.get(variable, "")
+                  for option, variable in (("name", "controller"), ("names", "names"),
+                                           ("label_selectors", "label_selectors"))}
+
+    request = Request.of(release_request.Variables(role, variables, lambda value: value).request(
+        load=lambda path: []))
+
+    assert request.selection == selection if selection else request.errors[0].startswith(
+        "Give exactly one of controller, names and label_selectors (given: ")
+    assert bool(request.errors) is (selection is None)
+
+
 @pytest.mark.parametrize("start, is_check_mode", [
     ({"__image_bump_start": {"check_mode": True}}, True),
     ({"__image_bump_start": {"check_mode": False}}, False), ({}, False)])

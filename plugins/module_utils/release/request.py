@@ -146,13 +146,16 @@ class Request:
 
     @property
     def pauses(self) -> list[Stage]:
-        """Return the stages at which the update pauses.
+        """Return the stages at which the update pauses. Check mode never pauses."""
+        return [] if self.check_mode else self.requested_pauses
+
+    @property
+    def requested_pauses(self) -> list[Stage]:
+        """Return the stages at which an update without check mode pauses.
 
         With keep_old_for, the last stage occurs twice. During the second pause, the old
         pods are kept for the duration keep_old_for.
         """
-        if self.check_mode:
-            return []
         pauses_at_end = bool(self.verify or self.analyses or self.keeps_old)
         stages = [stage for stage in self.stages if pauses_at_end or not stage.updates_all_pods]
         if self.keep_old_for and stages:

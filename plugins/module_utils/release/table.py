@@ -19,7 +19,7 @@ from .approval import deadline
 from .conditions import Release
 from .history import BEFORE_UPDATE, HOLD, Turn
 from .request import File, Request
-from .stage import ALL_PODS, Stage
+from .stage import Stage
 
 #: In seconds. The task that approved the update may still hold the Lease.
 LOCK_TIMEOUT_AFTER_APPROVAL = 3600
@@ -246,7 +246,7 @@ IMAGE_BUMP = [
     *_unless_failed(
         Row("check mode, and the stages have not been shown",
             "show the stages; check mode creates no pods, so no stage can be checked",
-            lambda release: release.request.check_mode and release.request.stages != [ALL_PODS]
+            lambda release: release.request.check_mode and release.request.requested_pauses
             and not release.history.with_purpose("plan"), _show_stages),
         Row("the before hook has files that have not run", "run the next file",
             lambda release: release.next_before_file,

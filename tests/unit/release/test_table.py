@@ -231,6 +231,20 @@ def test_check_mode_shows_the_stages_and_plans_the_update(last_stage, approval_l
                                                 "Update a to the end"]
 
 
+@pytest.mark.parametrize("changes, lines", [
+    ({"verify": ["smoke.yml"]}, ["Update a to 100%, then smoke.yml", "Update a to the end"]),
+    ({"keep_old_for": "15m", "options": {"keep_old": True}},
+     ["Update a to 100%", "Keep the old pods of a for 15m", "Update a to the end"]),
+    ({}, []),
+])
+def test_check_mode_shows_a_single_stage_with_a_pause(changes, lines):
+    turns, run, _cluster = run_image_bump(check_mode=True, **changes)
+
+    assert turns == ["Show the stages"] * bool(lines) + ["Update a"]
+    assert [line for event in run.history.with_purpose("plan")
+            for line in event.turn.lines] == lines
+
+
 TRAFFIC = {"route": "edge", "route_kind": "HTTPRoute"}
 HOLD_BEFORE_10 = "Hold the requests for a before the update to 10%"
 

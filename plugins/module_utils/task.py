@@ -163,6 +163,8 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
     params = {**params, "connection": connection.command_options(params, os.environ),
               # An action plugin sets BATON_SIZES if the role of the task writes a report.
               "return_sizes": "BATON_SIZES" in os.environ,
+              # An action plugin sets BATON_RESUMED after the first update of a release.
+              "resumed_names": os.environ.get("BATON_RESUMED", "").split(","),
               "job_template": os.environ.get(JOB_TEMPLATE)}
     selected_fleet = fleet.Fleet.from_params(params)
     kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]

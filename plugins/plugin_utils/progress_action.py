@@ -45,6 +45,8 @@ class ProgressAction(ModuleAction):
             self.environment["BATON_SIZES"] = "1"
         if self._task.args.pop("_return_pods", False):
             self.environment["BATON_PODS"] = "1"
+        if names := self._task.args.pop("_resumed_names", ()):
+            self.environment["BATON_RESUMED"] = ",".join(names)
         return self.change(task_vars, function)
 
     def change(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:

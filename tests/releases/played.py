@@ -88,6 +88,8 @@ class Release:
         self.all_events = list(self.events)
         self.kubeconfig, self.output, self.process = kubeconfig, "", None
         self.changed_by_others: set[str] = set()
+        #: The controllers that another client has rolled back. A killed release forgets them.
+        self.undone: set[str] = set()
         self.hash_seed = str(rng.randrange(1, 2**32))
         self.request["image"] = rng.choice((V2, V2, V2, V2, V2, BROKEN))
         # A DaemonSet with a surge cannot pause.
@@ -221,6 +223,7 @@ class Release:
     def trigger(self, event: str, name: str) -> None:
         self.counts[f"event: {event}"] += 1
         if event == "kill":
+            self.undone.clear()
             for pid in descendants(self.process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -228,6 +231,7 @@ class Release:
             self._edit_route()
         elif event in ("delete", "finish", "undo", "scale", "hold_lease"):
             self.changed_by_others.add(name)
+            self.undone.discard(name)
             with contextlib.suppress(RolloutError):  # there may be no update in progress
                 getattr(self, f"_{event}")(name)
 
@@ -254,7 +258,8 @@ class Release:
         self.namespace.roll(name=name, kind=self.kind, image=V2)
 
     def _undo(self, name: str) -> None:
-        self.namespace.roll(name=name, kind=self.kind, state="rolled_back")
+        if self.namespace.roll(name=name, kind=self.kind, state="rolled_back")["changed"]:
+            self.undone.add(name)
 
     def _scale(self, name: str) -> None:
         if self.kind != "DaemonSet":
@@ -347,6 +352,7 @@ class Release:
             assert stage["outcome"] == "passed" and checks <= {"passed"}, data["stages"]
         for name in self.names[host]:
             images = set(self.images(name))
+            assert name not in self.undone or images == {V1}, (name, images)
             if name in self.changed_by_others:
                 continue
             if outcome == "updated":

@@ -74,6 +74,8 @@ class Cluster:
     def __init__(self, **controllers: Controller) -> None:
         self.controllers = controllers
         self.changed_names: set[str] = set()
+        #: The controllers that another client has rolled back.
+        self.undone_names: set[str] = set()
 
     def update(self, options: Json) -> Json:
         result = self._update(options)
@@ -156,8 +158,8 @@ class Cluster:
             return self._done(name, controller.image, new_image="", new_percent=0,
                               was_rolled_back=True)
         image = options.get("images", {}).get("web") or options["image"]
-        if controller.new_image and controller.new_image != image:
-            return self._failed(name, "another update is in progress", rollout=self.rollout(name))
+        if reason := self._refusal(name, image, options):
+            return self._failed(name, reason, rollout=self.rollout(name))
         if controller.image == image and not controller.new_image:
             controller.share = ""
             return {"changed": False, "msg": f"{name} is updated", "rollout": self.rollout(name)}
@@ -178,6 +180,15 @@ class Cluster:
         if new_percent <= controller.new_percent and controller.new_image:
             return {"changed": False, "msg": f"{name} is paused", "rollout": self.rollout(name)}
         return self._done(name, controller.image, new_image=image, new_percent=new_percent)
+
+    def _refusal(self, name: str, image: str, options: Json) -> str:
+        """Return why the module refuses to update the controller to the image, or ""."""
+        controller = self.controllers[name]
+        if controller.new_image:
+            return "another update is in progress" if controller.new_image != image else ""
+        if name in options.get("_resumed_names", ()) and controller.image != image:
+            return "its update was rolled back, or replaced by another update"
+        return ""
 
     def _done(self, name: str, before: str, **fields: t.Any) -> Json:
         self.changed_names.add(name)

@@ -114,6 +114,19 @@ def test_paused_update_returns_the_new_pods_for_the_check_files_of_a_role(
     assert update(**selection)["rollouts"] == [], "without a pause, no check file follows"
 
 
+def test_later_update_of_a_release_does_not_begin_an_update_again(simulate_cluster, monkeypatch):
+    simulate_cluster(rc(), rc("other"))
+    monkeypatch.setenv("BATON_RESUMED", "other,third")
+
+    assert update(pause_at="1")["changed"], "the release has not yet updated foo"
+    for arguments in ({"name": "other"}, {"name": None, "names": ["foo", "other"]}):
+        with pytest.raises(RolloutError) as error:
+            update(pause_at="2", **arguments)
+        entry = error.value.progress["results"][-1]
+        assert entry["name"] == "other" and entry["failed"] and not entry["changed"]
+        assert "its update was rolled back, or replaced by another update" in entry["msg"]
+
+
 @pytest.mark.parametrize("error", [RolloutError("the server is overloaded"), KeyError("metadata")])
 def test_update_succeeds_even_if_the_pods_for_the_check_files_cannot_be_listed(
         simulate_cluster, monkeypatch, error):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import typing as t
 
+from ..model.commands import describe_relaunch
 from ..model.errors import RolloutError, list_alternatives
 from ..model.fields import Json, pairs
 from ..model.kinds import State
@@ -19,6 +20,8 @@ from ..model.template import image_names, images_of
 from . import argo_rollouts
 from .commands import advise_rerun
 
+#: The advice to repeat a release from its first stage.
+RERUN_RELEASE = "run the whole release again"
 #: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents, which a user must not
 #: remove.
 GARBAGE_COLLECTOR_FINALIZERS = {"foregroundDeletion", "orphan"}
@@ -102,6 +105,16 @@ def refuse_too_large_annotations(request: Request, primary: Controller,
                            next_command=("remove some of its annotations:",
                                          f"{request.kubectl} get {request.kind.kubectl_name} "
                                          f"{primary.name} -o yaml"))
+
+
+def new_update(request: Request, primary: Controller) -> RolloutError:
+    """Return the error for a task that may only resume, if the update is no longer in progress."""
+    rerun = (RERUN_RELEASE if request.job_template is None
+             else describe_relaunch(request.job_template))
+    return RolloutError("its update was rolled back, or replaced by another update",
+                        where=request.where, why=f"it has {image_names(primary.images)}",
+                        next_command=("find out which client did this, and why; to begin the "
+                                      "update again:", rerun))
 
 
 def nothing_to_roll_back(request: Request, newest_other_revision: Revision | None,

@@ -153,6 +153,7 @@ def parse_request(params: Json) -> Request:
         overrides_strategy=bool({"max_surge", "max_unavailable"} & options.keys()),
         rolls_back_on_failure=options.get("on_failure") == "rollback",
         keeps_old=options.get("keep_old", Request.keeps_old),
+        resumes_only=name in params.get("resumed_names", ()),
         suspends_gitops=options.get("suspend_gitops", Request.suspends_gitops),
         waits=options.get("wait", Request.waits),
         waits_for_termination=options.get("pod_replacement_policy") == TERMINATION_COMPLETE,

@@ -70,6 +70,8 @@ class Request:
     keeps_old: bool = False
     soak: float = 0  # seconds
     nodes: str = ""  # label selector
+    #: Whether the task may only resume the update: not begin the update, nor reverse its rollback.
+    resumes_only: bool = False
     image_drift: str = "warn"
     autoscaler: str = "freeze"
     suspends_gitops: bool = False

@@ -205,7 +205,7 @@ class SplitConditions:
     def needs_restoration_after_failure(self) -> bool:
         """Return whether a failure may have left the requests held.
 
-        False after a rollback, which restores the route.
+        False after a rollback by this run, which restores the route.
         """
         event = self._history.failed_event
         may_hold = event and (event.turn.purpose == "update" or (
@@ -213,7 +213,8 @@ class SplitConditions:
         return bool(may_hold and self._history.may_hold_requests
                     and not self._history.with_purpose("restore", "rollback")
                     and not self._history.summary.all_names_in_progress
-                    and self.release.ending.outcome != "rolled_back")
+                    and not (self.release.ending.outcome == "rolled_back"
+                             and self._history.result.get("changed")))
 
     @property
     def _is_within_stage(self) -> bool:

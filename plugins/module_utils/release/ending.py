@@ -159,7 +159,8 @@ class Ending:
         if not self.request.name:
             return self.request.rolls_back_on_failure and self.rollback_scope.are_all_rolled_back
         rollout = mapping(self.result, "rollout")
-        return bool(self.result.get("changed") and text(rollout, "phase") == "complete"
+        return bool(any(result.get("changed") for result in self.history.results)
+                    and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
     def _lines_about_remaining_updates(self, event: Event) -> list[str]:

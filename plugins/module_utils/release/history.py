@@ -131,6 +131,12 @@ class History:
         return [result for event in events for result in objects(event.result, "results")]
 
     @property
+    def updated_names(self) -> list[str]:
+        """Return the names of the controllers that an update of this run has reached."""
+        return list(Summary([result for event in self.updates
+                             for result in objects(event.result, "results")]).phases)
+
+    @property
     def stage(self) -> str:
         return self.updates[-1].turn.stage if self.updates else ""
 
@@ -146,7 +152,7 @@ class History:
 
     @property
     def may_hold_requests(self) -> bool:
-        return any(BEFORE_UPDATE in event.turn.options for event in self.with_purpose("traffic"))
+        return any(is_hold(event.turn) for event in self.with_purpose("traffic"))
 
     @property
     def has_changed(self) -> bool:

@@ -35,13 +35,20 @@ def _run(purpose: str, file: File | None, release: Release) -> Turn:
 def _update_to_stage(release: Release) -> Turn:
     stage = release.request.pauses[len(release.history.updates)]
     title = f"Update {release.request.title} to {stage.pods}"
-    options: Json = {"pause_at": stage.pods}
+    options: Json = {"pause_at": stage.pods, **_resume_options(release)}
     if stage.keep_for:
         title = f"Keep the old pods of {release.request.title} for {stage.keep_for}"
         options |= {"soak": stage.keep_for, "timeout": ""}
     if release.lists_pods_after_update(stage):
         options |= {"_return_pods": True}
     return Turn("update", title, "update", stage.pods, options=options, traffic=stage.traffic)
+
+
+def _resume_options(release: Release) -> Json:
+    # Since the last update, another client may have rolled back. The module decides while it holds
+    # the Lease.
+    names = release.history.updated_names
+    return {"_resumed_names": names} if names else {}
 
 
 def _split(release: Release) -> Turn:
@@ -73,7 +80,9 @@ def _restore_route(release: Release) -> Turn:
 
 
 def _update_to_end(release: Release) -> Turn:
-    options = {"lock_timeout": LOCK_TIMEOUT_AFTER_APPROVAL} if release.approval else {}
+    options = _resume_options(release)
+    if release.approval:
+        options |= {"lock_timeout": LOCK_TIMEOUT_AFTER_APPROVAL}
     return Turn("update", f"Update {release.request.title}", "update", "100%", options=options)
 
 

@@ -87,6 +87,7 @@ def apply_event(event, cluster, name):
         controller.image, controller.new_image, controller.new_percent = controller.new_image, "", 0
     elif event == "undo" and controller.new_image:
         controller.new_image, controller.new_percent, controller.was_rolled_back = "", 0, True
+        cluster.undone_names.add(name)
     elif event == "other update" and controller.new_image:
         controller.new_image = "myimage:v3"
     return ""
@@ -300,6 +301,17 @@ def test_failed_release_rolls_back_or_names_each_controller(scenario):
         if ending.outcome == "rolled_back":
             assert not controller.new_image or controller.new_image == "myimage:v3", (name,
                                                                                       controller)
+
+
+@SETTINGS
+@given(scenarios())
+def test_update_that_another_client_has_rolled_back_does_not_begin_again(scenario):
+    request, cluster, events = scenario
+    run = run_release(request, cluster, events)
+
+    for name in cluster.undone_names:
+        controller = cluster.controllers[name]
+        assert not controller.new_image and controller.image != V2, (run.turn_titles, controller)
 
 
 @SETTINGS

@@ -217,6 +217,47 @@ def test_update_resumed_at_the_deadline():
     assert "Another client has resumed the update at the last moment" in run.ending.error
 
 
+def undo(cluster):
+    """Roll back the controller a, as an alert or a person does."""
+    if not cluster.controllers["a"].was_rolled_back:
+        cluster.update({"name": "a", "state": "rolled_back"})
+
+
+@pytest.mark.parametrize("stages, on_failure", [
+    (["10%", "50%", "100%"], "rollback"), (["10%", "50%", "100%"], "stop"), (["100%"], "rollback"),
+], ids=["at a stage", "at a stage, stop", "before the end"])
+def test_update_that_another_client_has_rolled_back_during_a_check_does_not_begin_again(
+        stages, on_failure):
+    turns, run, cluster = run_image_bump({"smoke.yml": undo}, stages=stages, verify=["smoke.yml"],
+                                         options={"on_failure": on_failure})
+
+    updates = [f"Update a to {stages[0]}", "Update a" if len(stages) == 1 else "Update a to 50%"]
+    assert turns == [updates[0], "List the pods of a", "Run smoke.yml", updates[1]]
+    assert "its update was rolled back, or replaced by another update" in run.ending.error
+    assert run.ending.outcome == "rolled_back" and cluster.controllers["a"].image == "myimage:v1"
+    turns, run, cluster = run_image_bump(controllers=cluster.controllers, stages=stages)
+    assert run.ending.outcome == "updated", "a new run may begin the update again"
+
+
+def test_other_controllers_go_back_if_another_client_has_rolled_back_one():
+    _turns, run, cluster = run_image_bump(
+        {"smoke.yml": undo}, controllers={name: Controller() for name in "abc"},
+        selection={"names": list("abc")}, stages=["10%", "100%"], verify=["smoke.yml"])
+
+    assert run.turn_titles[-1].startswith("Roll back") and run.ending.outcome == "rolled_back"
+    assert {(controller.image, controller.new_image)
+            for controller in cluster.controllers.values()} == {("myimage:v1", "")}
+
+
+def test_requests_held_before_an_update_that_another_client_has_rolled_back_follow_the_pods():
+    turns, run, cluster = run_image_bump({"smoke.yml": undo}, stages=["10%", "20%/1%", "100%"],
+                                         verify=["smoke.yml"], traffic=TRAFFIC)
+
+    assert turns[-3:] == ["Hold the requests for a before the update to 20%", "Update a to 20%",
+                          "Restore the route of a"]
+    assert run.ending.outcome == "rolled_back" and cluster.controllers["a"].share == ""
+
+
 @pytest.mark.parametrize("last_stage, approval_lines",
                          [("50%", ["Wait for approval"]), ("100%", [])])
 def test_check_mode_shows_the_stages_and_plans_the_update(last_stage, approval_lines):

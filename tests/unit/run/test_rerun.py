@@ -123,6 +123,43 @@ def test_rerun_decides_the_same_during_a_canary_and_a_rollback(kind, strategy):
         assert cluster.decisions
 
 
+def resumption(kind, **params):
+    """Return the request of a later task in a release: it may only resume the update."""
+    return dataclasses.replace(every_kind.update_request(kind, **params), resumes_only=True)
+
+
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
+def test_task_that_may_only_resume_continues_the_update_at_any_moment(kind, strategy):
+    cluster = ComparedCluster(kind, strategy)
+    cluster.run(every_kind.update_request(kind, pause_at="1"))
+    for request in (resumption(kind, pause_at="50%"), resumption(kind)):
+        cluster.decisions = []
+        assert cluster.run_and_compare(request) == []
+        assert cluster.decisions
+    assert cluster.info(resumption(kind))["controller"]["images"] == {"web": "myimage:v2"}
+    assert not cluster.run(resumption(kind))["changed"]
+
+
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
+@pytest.mark.parametrize("tasks", [
+    [{"pause_at": "1"}, {"image": None, "state": "rolled_back"}],
+    [{"pause_at": "1"}, {"image": None, "state": "rolled_back"}, {"image": "myimage:v3"}],
+    [{}, {"image": "myimage:v1"}],
+    [{}, {"image": None, "state": "rolled_back", "to_revision": "previous"}],
+], ids=["rolled back", "rolled back and replaced", "complete and replaced",
+        "complete and rolled back"])
+def test_task_that_may_only_resume_does_not_begin_an_update_again(kind, strategy, tasks):
+    cluster = every_kind.Cluster(kind, strategy)
+    for params in tasks:
+        cluster.run(every_kind.update_request(kind, **params))
+    items = copy.deepcopy(cluster.cluster.items)
+
+    for params in ({"pause_at": "50%"}, {}):
+        with pytest.raises(RolloutError, match="rolled back, or replaced by another update"):
+            cluster.run(resumption(kind, **params))
+    assert cluster.cluster.items == items
+
+
 def test_documentation_lists_the_memory_of_a_run():
     clock_and_user_fields = {"now", "who", "monotonic_time", "server_time"}
     fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)

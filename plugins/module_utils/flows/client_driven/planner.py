@@ -48,7 +48,7 @@ from ...model.steps import (
 from ...model.template import image_names, with_label
 from ...model.thresholds import max_grown_size, min_shrunk_size
 from .. import handover, provenance
-from ..refusals import refuse_deleting, refuse_owned
+from ..refusals import new_update, refuse_deleting, refuse_owned
 from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
@@ -139,6 +139,11 @@ def _decide_without_successor(request: Request, observed: ClientDrivenObserved,
         outcome = "rolled_back" if was_rolling_back else None
         return (_restore_primary(request, observed, primary, outcome)
                 or Done(f"{primary.name} already has the desired template"))
+    # | yes | - | no update in progress, and the task may only resume | error: update undone |
+    is_in_progress = (primary.partner == expected_successor(request, primary)[0]
+                      and not primary.desired_replicas)
+    if request.resumes_only and not is_in_progress:
+        raise new_update(request, primary)
     # | yes | - | the primary has another template | annotate the primary, create a successor |
     return _begin(request, observed, primary)
 
@@ -153,6 +158,9 @@ def _decide_with_both_controllers(request: Request, observed: ClientDrivenObserv
     # | yes | yes | the successor has another template | error: another update is in progress |
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
+    # | yes | yes | rollback in progress, and the task may only resume | error |
+    if request.resumes_only and primary.desired_replicas:
+        raise new_update(request, primary)
     desired_size = size.final_size(request, observed, primary, successor)
     growing_target = max(requested_new_pods(request, desired_size), successor.replicas)
     # Keep the annotation of a pause only if the annotated number is the target of the successor.

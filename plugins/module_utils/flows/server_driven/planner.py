@@ -58,6 +58,9 @@ class Planner(Rules[ObservedT]):
         desired_template, record = self.observed.desired_template or {}, self.observed.record
         # is_result: whether the current template counts as the result of the request.
         is_desired_template_set = self.match(desired_template).is_result
+        # | any | the task may only resume, but the template is not the desired one | error |
+        if self.request.resumes_only and not is_desired_template_set:
+            raise refusals.new_update(self.request, self.primary)
         if record is None or not (self.observed.is_record_confirmed or is_desired_template_set):
             return self._decide_if_no_update_in_progress(
                 desired_template, is_desired_template_set=is_desired_template_set)

@@ -60,6 +60,7 @@ WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 ROLLBACK_WITH_NEXT_NAME = dataclasses.replace(ROLLBACK, next_name="bar")
 RESTART = Request(name="foo", state=State.RESTARTED)
 COLORED = dataclasses.replace(UPDATE, label_key="kubernetes.io/color")
+RESUMPTION = dataclasses.replace(UPDATE, resumes_only=True)
 V3 = build_request(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
@@ -177,6 +178,13 @@ UPDATES = {
         (UPDATE, [old(2, image="myimage:v2")], ("restore", "foo", 2, 3)),
     "foo only: foo already has the desired template: wait for missing pods":
         (UPDATE, [old(3, image="myimage:v2", available=2)], ("wait", "foo 2/3 available")),
+    "foo only, may only resume: the successor was deleted: create the successor":
+        (RESUMPTION, [old(annotate={object_meta.PARTNER_UID: None})],
+         ("create", SUCCESSOR, None, V2)),
+    "foo only, may only resume: foo already has the desired template: done":
+        (RESUMPTION, [rc(image="myimage:v2")], ("done", "foo already has the desired template")),
+    "both, may only resume: annotations of foo are missing":
+        (RESUMPTION, [rc(), new(1)], ("annotate", "foo", None, "updating, 0 desired")),
     "foo only: annotations of a deleted successor are replaced":
         (V3, [old(2)],
          ("annotate", "foo", None, f"partner {name_of_successor(V3)}")),
@@ -350,6 +358,9 @@ REPAIR = ("when its status counts all pods, remove priorityClassName from the te
 
 
 #: (request, controllers, what, why and next_command of the error).
+UNDONE = ("its update was rolled back, or replaced by another update", "it has myimage:v1",
+          "find out which client did this, and why; to begin the update again:\n"
+          "run the whole release again")
 REFUSALS = {
     "none: no such controller":
         (UPDATE, [], "there is no such ReplicationController", "", ""),
@@ -396,6 +407,14 @@ REFUSALS = {
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it "
          "or roll it back first", "",
          f"run the task that began it\nor:\n{COMMAND} 'name=foo state=rolled_back'"),
+    "foo only, may only resume: the update was rolled back":
+        (RESUMPTION, [rc()], *UNDONE),
+    "foo only, may only resume: the successor of a rollback was deleted":
+        (RESUMPTION, [old(3, 3)], *UNDONE),
+    "foo only, may only resume: the successor of another update was deleted":
+        (dataclasses.replace(V3, resumes_only=True), [old(3)], *UNDONE),
+    "both, may only resume: the update is being rolled back":
+        (RESUMPTION, [old(2, 3), new(1, 0)], *UNDONE),
     "both: different next_name: another update is in progress":
         (WITH_NEXT_NAME, [old(2), new(1, available=0)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 0 of 1 available); finish it "

@@ -56,9 +56,7 @@ class Ending:
         if (self.request.role == "rollback" or self.rollback
                 or event.turn.purpose not in UPDATE_PURPOSES):
             return "failed"
-        if event.turn.purpose == "update":
-            return "stopped" if self.result.get("changed") else "failed"
-        return "stopped" if self._is_in_progress else "failed"
+        return "stopped" if self._is_in_progress(event) else "failed"
 
     @property
     def message(self) -> str:
@@ -146,9 +144,12 @@ class Ending:
         return bool(self.rollback.get("failed") and look_event
                     and look_event.result.get("answer") == "approved")
 
-    @property
-    def _is_in_progress(self) -> bool:
-        return bool(self.history.summary.names_in_progress)
+    def _is_in_progress(self, event: Event) -> bool:
+        """Return whether the update is still in progress after the failure of this event."""
+        if event.turn.purpose == "update":
+            return bool(self.rollback_scope.names_in_progress)
+        return (event.turn.purpose in UPDATE_PURPOSES
+                and bool(self.history.summary.names_in_progress))
 
     def _is_rolled_back(self, event: Event) -> bool:
         if self.request.role == "rollback" or event.turn.purpose not in UPDATE_PURPOSES:
@@ -191,11 +192,9 @@ class Ending:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback_message}.",
                     *remaining_lines]
         is_awx = self.request.layer == "awx"
-        # Unlike summary.names_in_progress, includes failed updates.
-        names_in_progress = (self.history.summary.all_names_in_progress
-                             if self.request.role != "rollback" else [])
-        if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
-                else is_awx and names_in_progress):
+        # The lines about remaining updates have commands, which are of no use in AWX.
+        if (self.request.role != "rollback" and self._is_in_progress(event)
+                and (is_awx or not remaining_lines)):
             rollback_instruction = next_steps.rollback_instruction(self.request)
             return ["The update is still in progress.",
                     f"Next: {rerun_instruction} to resume, or {rollback_instruction} to roll back."]

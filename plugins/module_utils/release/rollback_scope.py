@@ -61,11 +61,22 @@ class RollbackScope:
                 if self._is_in_progress(name, result)]
 
     @property
+    def _changed_names(self) -> set[str]:
+        return {text(result, "name") for result in self.results if result.get("changed")}
+
+    @property
+    def names_in_progress(self) -> list[str]:
+        """Return the names of the controllers in progress that this run has changed."""
+        failed_names = [name for name, result in self.failed_result_by_name.items()
+                        if _phase(result) in IN_PROGRESS_PHASES]
+        return [name for name in (*self.names_to_roll_back, *failed_names)
+                if name in self._changed_names]
+
+    @property
     def updated_names(self) -> list[str]:
         """Return the names of the controllers whose update by this run is complete."""
-        changed_names = {text(result, "name") for result in self.results if result.get("changed")}
         return [name for name, result in self.last_result_by_name.items()
-                if name in changed_names and not result.get("failed")
+                if name in self._changed_names and not result.get("failed")
                 and _phase(result) == "complete" and not _is_rolled_back(result)]
 
     @property

@@ -36,6 +36,10 @@ ROLLED_BACK_BY_MODULE = failed() | {
     "rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 SHORT_REASON = "ReplicationController default/shop: the new pods cannot become available."
+IN_PROGRESS = ("The update is still in progress.\n"
+               "Next: run the same task again to resume, or run the role "
+               "baton.kubernetes.rollback with rollback_name=shop rollback_namespace=shop to roll "
+               "back.")
 SEE_ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
 
 
@@ -186,20 +190,22 @@ def test_previous_images_are_those_that_the_run_observed(results, images):
     (ending_by_module(), "stopped"), (ending_by_module(result=REFUSED), "failed"),
     (ending_by_module(result=ROLLED_BACK_BY_MODULE), "rolled_back"),
     (ending_by_module(result=ROLLED_BACK_BY_MODULE | {"changed": False}), "failed"),
-    (ending_by_module(result=ROLLED_BACK_BY_MODULE, is_fleet=True), "stopped"),
+    (ending_by_module(result=ROLLED_BACK_BY_MODULE, is_fleet=True), "failed"),
     (ending_by_module(rollback=ROLLED_BACK), "rolled_back"),
     (ending_by_module(rollback=NOT_ROLLED_BACK), "failed"),
     (ending_of_failure("update"), "failed"), (ending_by_module("rollback"), "failed"),
 ], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
         "stopped by the module", "not started", "rolled back by the module",
-        "rolled back by another task", "fleet partly rolled back", "rolled back by the role",
+        "rolled back by another task", "fleet rolled back despite on_failure=stop",
+        "rolled back by the role",
         "not rolled back by the role", "no result", "role rollback"])
 def test_outcome_of_a_failure(end, outcome):
     assert end.outcome == outcome
 
 
 @pytest.mark.parametrize("end, message, error", [
-    (ending_by_module(), "Stage 50%: the long reason", f"Stage 50%: {SHORT_REASON}{SEE_ABOVE}"),
+    (ending_by_module(), f"Stage 50%: the long reason\n{IN_PROGRESS}",
+     f"Stage 50%: {SHORT_REASON}\n{IN_PROGRESS}{SEE_ABOVE}"),
     (ending_by_module(result=ROLLED_BACK_BY_MODULE), "Stage 50%: the long reason",
      f"Stage 50%: {SHORT_REASON}{SEE_ABOVE}"),
     (ending_by_module("rollback", task="Roll shop"), "Roll shop: the long reason",
@@ -218,13 +224,8 @@ def test_outcome_of_a_failure(end, outcome):
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
     (ending_by_check(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
-     "HTML.\nThe update is still in progress.\n"
-     "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
-     "with rollback_name=shop rollback_namespace=shop to roll back.",
-     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is still "
-     "in progress.\n"
-     "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
-     "with rollback_name=shop rollback_namespace=shop to roll back."),
+     f"HTML.\n{IN_PROGRESS}",
+     f"The check smoke.yml has failed at stage 50% of shop: It answers: 503.\n{IN_PROGRESS}"),
     (ending_by_check("before"),
      "smoke.yml has failed before the update of shop, which was not started: It answers: "
      "503\nand a "

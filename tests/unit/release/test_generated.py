@@ -316,6 +316,20 @@ def test_update_that_another_client_has_rolled_back_does_not_begin_again(scenari
 
 @SETTINGS
 @given(scenarios())
+def test_failed_update_that_is_left_in_progress_has_the_outcome_stopped(scenario):
+    request, cluster, events = scenario
+    request["options"]["on_failure"] = "stop"
+    run = run_release(request, cluster, events)
+    event = run.history.failed_event
+    assume(event and event.turn.purpose == "update")
+
+    if any(cluster.controllers[name].new_image == V2 for name in cluster.changed_names):
+        assert run.ending.outcome == "stopped", cluster.controllers
+        assert "The update is still in progress." in run.ending.error
+
+
+@SETTINGS
+@given(scenarios())
 def test_unselected_controllers_are_unchanged(scenario):
     request, cluster, events = scenario
     run_release(request, cluster, events)

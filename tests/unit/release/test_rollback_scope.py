@@ -150,6 +150,19 @@ def test_outcome_after_a_rollback_by_the_module():
             and outcome_and_message([ROLLED_BACK, {**STUCK, "name": "b"}])[0] == "stopped")
 
 
+@pytest.mark.parametrize("results, outcome", [
+    ([REFUSED], "stopped"), ([LOST], "stopped"), ([skipped_result("a")], "stopped"),
+    ([STUCK], "stopped"), ([OTHER_UPDATE], "failed"), ([UPDATED], "failed"),
+    ([result("a", "complete", changed=False, failed=True)], "failed"),
+], ids=["refused", "unreachable", "not started", "failed", "another update", "updated",
+        "rolled back by another client"])
+def test_outcome_of_a_later_stage_without_a_rollback(results, outcome):
+    end = ending([PAUSED], {"failed": True, "results": results}, on_failure="stop")
+
+    assert end.outcome == outcome
+    assert ("The update is still in progress." in end.message) is (outcome == "stopped")
+
+
 def test_several_images_are_named_by_container():
     two_images = (UPDATED
                   | {"rollout": UPDATED["rollout"]

@@ -258,6 +258,38 @@ def test_requests_held_before_an_update_that_another_client_has_rolled_back_foll
     assert run.ending.outcome == "rolled_back" and cluster.controllers["a"].share == ""
 
 
+@pytest.mark.parametrize("layer", ["role", "playbook", "awx"])
+@pytest.mark.parametrize("fields, is_in_progress", [
+    ({"is_locked": True}, True), ({"is_locked": True, "new_image": "myimage:v3"}, False),
+], ids=["another task holds the Lease", "another update"])
+def test_stage_that_is_refused_leaves_the_update_of_the_earlier_stage_in_progress(
+        layer, fields, is_in_progress):
+    _turns, run, _cluster = run_image_bump(
+        {"smoke.yml": lambda cluster: set_fields(cluster, **fields)}, stages=["10%", "100%"],
+        verify=["smoke.yml"], options={"on_failure": "stop"}, layer=layer)
+
+    assert run.ending.outcome == ("stopped" if is_in_progress else "failed")
+    assert ("The update is still in progress." in run.ending.error) is is_in_progress
+
+
+def test_controllers_that_a_failed_stage_has_not_reached_are_still_in_progress():
+    _turns, run, cluster = run_image_bump(
+        {"smoke.yml": lambda cluster: set_fields(cluster, is_deleted=True)},
+        controllers={"a": Controller(), "b": Controller()}, selection={"names": ["a", "b"]},
+        stages=["10%", "100%"], verify=["smoke.yml"], options={"on_failure": "stop"})
+
+    assert cluster.controllers["b"].new_image and run.ending.outcome == "stopped"
+    assert "The update is still in progress." in run.ending.error
+
+
+def test_refused_stage_of_an_update_that_an_earlier_run_began_is_a_failure():
+    controllers = {"a": Controller(is_locked=True, new_image="myimage:v2", new_percent=10)}
+    _turns, run, _cluster = run_image_bump(controllers=controllers, stages=["10%", "100%"],
+                                           options={"on_failure": "stop"})
+
+    assert run.ending.outcome == "failed"
+
+
 @pytest.mark.parametrize("last_stage, approval_lines",
                          [("50%", ["Wait for approval"]), ("100%", [])])
 def test_check_mode_shows_the_stages_and_plans_the_update(last_stage, approval_lines):

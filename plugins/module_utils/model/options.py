@@ -397,7 +397,7 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 
     name: the name for the error, such as a variable of a role.
     """
-    parse = {**_PARSERS, "kind": parse_kind}.get(option)
+    parse = {**_PARSERS, "kind": parse_kind, "max_failures": parse_size}.get(option)
     rolls_back_to_previous = option == "to_revision" and str(value).strip() == PREVIOUS
     if parse and not rolls_back_to_previous:
         parse(name, value)

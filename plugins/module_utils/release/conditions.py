@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import typing as t
 
-from ..model.fields import Json, objects
+from ..model.fields import Json, objects, text, values
+from ..model.options import parse_size
 from .aborts import names_to_abort
 from .ending import Ending
 from .history import UPDATE_PURPOSES, Event, History
@@ -164,9 +165,50 @@ class Release:
         return [] if self.request.name else names
 
     @property
+    def names_of_failed_aborts(self) -> set[str]:
+        """Return the names of the controllers that a rollback could not abort.
+
+        Empty in check mode, which has not aborted the other updates either.
+        """
+        event = self.history.last("rollback")
+        return (set() if event is None or self.request.check_mode
+                else _failed_names(objects(event.result, "results")))
+
+    @property
     def next_group(self) -> list[tuple[list[str], Json]]:
-        """Return a list with the next group of Request.groups, or []."""
-        return self.request.groups[len(self.history.updates):][:1]
+        """Return a list with the next group of a rollback, or [].
+
+        The groups are those of Request.groups, without the controllers whose abort has failed.
+        """
+        if self._has_too_many_failures:
+            return []
+        excluded_names, groups = self.names_of_failed_aborts, self.request.groups
+        if excluded_names:
+            # With label selectors, the module selects the controllers, and refuses the excluded.
+            groups = [
+                ([name for name in names or self._selected_names if name not in excluded_names],
+                 images) for names, images in groups]
+            groups = [group for group in groups
+                      if group[0] or "label_selectors" in self.request.selection]
+        return groups[len(self.history.updates):][:1]
+
+    @property
+    def _selected_names(self) -> list[str]:
+        selection = self.request.selection
+        return values(selection, "names") or list(filter(None, [text(selection, "name")]))
+
+    @property
+    def _has_too_many_failures(self) -> bool:
+        """Return whether more controllers have failed than `max_failures` of a rollback allows."""
+        names = (self._selected_names or self.request.previous_images
+                 or {text(result, "name") for result in self.history.results})
+        max_failures = parse_size("max_failures", self.request.options.get("max_failures", "100%"))
+        return len(_failed_names(self.history.results)) > max_failures.resolve(len(names),
+                                                                               round_up=False)
+
+
+def _failed_names(results: t.Sequence[Json]) -> set[str]:
+    return {text(result, "name") for result in results if result.get("failed")}
 
 
 @dataclasses.dataclass(frozen=True)

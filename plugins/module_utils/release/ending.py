@@ -67,7 +67,8 @@ class Ending:
             return self._success_message
         failure = self._failure(event, text(event.failure, "reason"))
         consequence = self._consequence_lines(event, text(self.rollback, "msg"))
-        return "\n".join([failure, *consequence, *self._failed_hook_lines])
+        return "\n".join([failure, *self._further_failure_lines, *consequence,
+                          *self._failed_hook_lines])
 
     @property
     def error(self) -> str:
@@ -86,8 +87,9 @@ class Ending:
                      if text(event.failure, "gist") else [])
         rollback_message = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
-            self._failure(event, first_line), *self._consequence_lines(event, rollback_message),
-            *reference, *self._failed_hook_lines, *next_steps.lines_for_cluster(self.request)])
+            self._failure(event, first_line), *self._further_failure_lines,
+            *self._consequence_lines(event, rollback_message), *reference,
+            *self._failed_hook_lines, *next_steps.lines_for_cluster(self.request)])
 
     @property
     def result(self) -> Json:
@@ -199,6 +201,16 @@ class Ending:
             return ["The update is still in progress.",
                     f"Next: {rerun_instruction} to resume, or {rollback_instruction} to roll back."]
         return remaining_lines or ([f"Next: {rerun_instruction}."] if is_awx else [])
+
+    @property
+    def _further_failure_lines(self) -> list[str]:
+        """Return a line for each failed task of the role rollback after the first."""
+        if self.request.role != "rollback":
+            return []
+        failed_events = [event for event in self.history.with_purpose("rollback", "update")
+                         if event.has_failed]
+        return [self._failure(event, text(event.failure, "gist") or text(event.failure, "reason"))
+                for event in failed_events if event is not self.history.failed_event]
 
     @property
     def _failed_hook_lines(self) -> list[str]:

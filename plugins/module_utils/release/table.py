@@ -125,10 +125,13 @@ def _wait_for_approval(release: Release) -> Turn:
 
 
 def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
-    # One failed controller must not end the rollback.
-    options: Json = {} if release.request.name else {"max_failures": "100%"}
-    return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage,
-                names=list(names), options={"state": "rolled_back", **options})
+    request = release.request
+    # One failed controller must not end the rollback of a release.
+    options: Json = ({} if request.name or request.role == "rollback"
+                     else {"max_failures": "100%"})
+    return Turn("update", f"Roll back {', '.join(names) or request.title}", "rollback",
+                release.history.stage, names=list(names),
+                options={"state": "rolled_back", **options})
 
 
 def _show_stages(release: Release) -> Turn:
@@ -314,10 +317,12 @@ IMAGE_BUMP = [
 ROLLBACK = [
     REFUSED_IN_WORKFLOW,
     REFUSED,
-    Row("a group of controllers with the same images was updated or has failed, and another group "
-        "remains",
-        "update the next group; a failed group does not stop the others",
-        lambda release: release.next_group and release.history.updates, _update_to_images),
+    Row("an abort has failed, or a group of controllers with the same images was updated or has "
+        "failed, and another group remains",
+        "update the next group, without the controllers whose abort has failed; a failure does "
+        "not stop the others, unless `max_failures` is exceeded",
+        lambda release: release.next_group and (
+            release.history.updates or release.names_of_failed_aborts), _update_to_images),
     *FAILED,
     *_unless_failed(
         Row("the before hook has files that have not run", "run the next file",

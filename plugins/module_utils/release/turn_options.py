@@ -28,9 +28,9 @@ def module_options(request: Request, turn: Turn) -> Json:
     if turn.options.get("state") == "rolled_back":
         # Omit options that apply only to updates.
         rollback_options = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
-        options = {option: value
-                   for option, value in options.items() if option in rollback_options
-                   or option == "to_revision"}
+        own_options = ("to_revision", "timeout") if request.role == "rollback" else ()
+        options = {option: value for option, value in options.items()
+                   if option in rollback_options or option in own_options}
     elif request.role == "rollback":
         excluded_options = ("to_revision", "next_name",
                             *(IMAGES if "images" in turn.options else ()))

@@ -648,6 +648,7 @@ def test_error_names_the_controllers_that_cannot_be_rolled_back():
     ({"layer": "playbook", "approve_within": "soon"}, "approve_within 'soon'"),
     ({"options": {"kind": "pod"}}, "image_bump_kind 'pod' is not a kind"),
     ({"options": {"max_surge": "-1"}}, "image_bump_max_surge '-1' is neither a number nor a"),
+    ({"options": {"max_failures": "all"}}, "image_bump_max_failures 'all' is neither a number nor"),
     ({"layer": "playbook", "options": {"timeout": "1d"}}, "time_limit '1d' is neither a number"),
     ({"layer": "playbook", "options": {"namespace": "A"}}, "'A' is not a valid namespace name"),
 ])
@@ -726,6 +727,73 @@ def test_each_controller_is_rolled_back_to_its_own_images():
     assert run.ending.outcome == "failed" and "another task works on it" in run.ending.error
     assert cluster.controllers["b"].image == "myimage:v0", (
         "a failed group must not stop the next group")
+
+
+TO_V1 = {"image": "myimage:v1"}
+
+
+@pytest.mark.parametrize("changes, updates", [
+    ({"previous": {"a": {"web": "myimage:v1"}, "c": {"web": "myimage:v1"}}},
+     ["Roll back a, c to the image"]),
+    ({"previous": {name: {"web": "myimage:v1"} for name in "abc"}},
+     ["Roll back a, c to the image"]),
+    ({"options": TO_V1}, ["Roll back a, c to the image"]),
+    ({"options": TO_V1 | {"max_failures": "1"}}, ["Roll back a, c to the image"]),
+    ({"options": TO_V1 | {"max_failures": "0"}}, []),
+], ids=["artifacts", "artifacts with all controllers", "image", "one failure allowed",
+        "no failure allowed"])
+def test_failed_abort_does_not_stop_the_rollback_of_others(changes, updates):
+    controllers = {"a": Controller("myimage:v2"), "c": Controller("myimage:v2"),
+                   "b": Controller(new_image="myimage:v2", new_percent=10, is_locked=True)}
+    turns, run, cluster = run_rollback(controllers=controllers, selection={"names": list("abc")},
+                                       failure=["notify.yml"], **changes)
+
+    assert turns == ["List the updates in progress", "Roll back b", *updates, "Run notify.yml"]
+    assert run.ending.outcome == "failed"
+    assert run.ending.error.startswith("Roll back b: another task works on it")
+    assert {cluster.controllers[name].image for name in "ac"} == {
+        "myimage:v1" if updates else "myimage:v2"}
+
+
+def test_failed_abort_of_the_only_controller_ends_the_rollback():
+    controllers = {"a": Controller(new_image="myimage:v2", new_percent=10, is_locked=True)}
+    for selection in ({"name": "a"}, {"names": ["a"]}):
+        turns, run, _cluster = run_rollback(controllers=controllers, selection=selection,
+                                            options=TO_V1)
+        assert turns == ["List the updates in progress", "Roll back a"]
+        assert run.ending.outcome == "failed"
+
+
+def test_each_failure_of_a_rollback_is_named():
+    controllers = {"a": Controller("myimage:v2", is_deleted=True), "c": Controller("myimage:v2"),
+                   "b": Controller(new_image="myimage:v2", new_percent=10, is_locked=True)}
+    _turns, run, cluster = run_rollback(
+        controllers=controllers, selection={"names": list("abc")},
+        previous={"b": {"web": "myimage:v1"}, "a": {"web": "myimage:v0"},
+                  "c": {"web": "myimage:v1"}})
+
+    assert cluster.controllers["c"].image == "myimage:v1"
+    for message in (run.ending.message, run.ending.error):
+        assert "Roll back b: another task works on it" in message
+        assert "Roll back a to the image: there is no such controller" in message
+
+
+@pytest.mark.parametrize("max_failures", ["0", "100%"])
+def test_rollback_keeps_the_limits_of_the_user(max_failures):
+    calls = []
+
+    class RecordingCluster(Cluster):
+        def update(self, options):
+            calls.append(options)
+            return super().update(options)
+
+    limits = {"max_failures": max_failures, "timeout": "60"}
+    controllers = {name: Controller(new_image="myimage:v2", new_percent=10) for name in "ab"}
+    Run(variables(role="rollback", selection={"names": ["a", "b"]},
+                  options={"image": None, "on_failure": None, **limits}),
+        RecordingCluster(**controllers)).run()
+
+    assert len(calls) == 1 and limits.items() <= calls[0].items()
 
 
 @pytest.mark.parametrize("role", TABLES)

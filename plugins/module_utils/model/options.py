@@ -301,10 +301,12 @@ def _parse_revision(_option: str, value: t.Any) -> int:
     return int(text)
 
 
-def _parse_pause(option: str, value: t.Any) -> Size:
+def parse_pause(option: str, value: t.Any) -> Size:
+    """Parse the number or percentage of new pods at a pause. Raises RolloutError."""
     pods = parse_size(option, value)
     if pods.value == 0:
-        raise RolloutError("pause_at=0 would pause before the first new pod: set at least 1")
+        raise RolloutError(f"{option} {str(value).strip()} would pause before the first new pod: "
+                           "set at least 1")
     return pods
 
 
@@ -418,7 +420,7 @@ _PARSERS: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "progress_deadline": _positive_duration,
     "timeout": _positive_duration,
     "failure_grace": parse_duration,
-    "pause_at": _parse_pause,
+    "pause_at": parse_pause,
     "soak": parse_duration,
     "lock_timeout": parse_duration,
 }

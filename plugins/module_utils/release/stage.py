@@ -11,7 +11,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from ..model.options import parse_size
+from ..model.options import parse_pause, parse_size
 from ..model.thresholds import Size
 
 STAGE_KEYS = ("pods", "traffic")
@@ -68,7 +68,7 @@ def parse_stage(message_start: str, value: t.Any) -> Stage:
         if slash and not share.strip():
             raise RolloutError(f"{message_start} {value} has no share of the requests after the "
                                "slash")
-    parse_size(message_start, pods)  # raises RolloutError for an invalid number
+    parse_pause(message_start, pods)  # raises RolloutError for an invalid number
     share = "" if share is None else str(share).strip().removesuffix("%").rstrip()
     return Stage(str(pods).strip(), f"{share}%" if share else "")
 

@@ -613,6 +613,8 @@ def test_error_names_the_controllers_that_cannot_be_rolled_back():
 
 @pytest.mark.parametrize("changes, message", [
     ({"stages": ["10%", "1O%"]}, "image_bump_stages: '1O%' is neither a number nor a percentage"),
+    ({"stages": ["10%", "0%"]},
+     "image_bump_stages: 0% would pause before the first new pod: set at least 1"),
     ({"stages": ["10%/"], "traffic": TRAFFIC}, "image_bump_stages: 10%/ has no share"),
     ({"stages": [{"pods": "10%", "weight": 1}], "traffic": TRAFFIC},
      "image_bump_stages: a stage has the keys pods and traffic, not weight"),

@@ -356,8 +356,9 @@ def test_repeated_run_after_a_kill_has_the_same_end(scenario, half_turns):
 
 
 @SETTINGS
-@given(scenarios())
-def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario):
+@given(scenarios(), st.sampled_from(NAMES))
+def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario, busy_name):
+    """Another client may work on another update of one of several controllers."""
     request, cluster, _events = scenario
     controllers_before = copy.deepcopy(cluster.controllers)
     for controller in cluster.controllers.values():
@@ -375,13 +376,20 @@ def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario):
     if not changed_names:
         return
     previous = stats["previous_images_by_name"]
+    is_one_busy = bool(stats["names"]) and busy_name in changed_names
+    if is_one_busy:
+        busy_controller = cluster.controllers[busy_name]
+        busy_controller.new_image, busy_controller.is_locked = "myimage:v3", True
     rollback_run = Run(variables(role="rollback", selection=selection, options=options,
                                  previous=previous, gets_artifacts=True), cluster).run()
 
-    assert rollback_run.ending.outcome == "rolled_back", rollback_run.ending.error
+    assert rollback_run.ending.outcome == ("failed" if is_one_busy else "rolled_back"), (
+        rollback_run.ending.error)
+    assert not is_one_busy or f"Roll back {busy_name}: " in rollback_run.ending.error
     for name, controller in controllers_before.items():
-        assert (cluster.controllers[name].image == controller.image
-                and not cluster.controllers[name].new_image)
+        if not (is_one_busy and name == busy_name):
+            assert (cluster.controllers[name].image == controller.image
+                    and not cluster.controllers[name].new_image)
 
 
 @SETTINGS

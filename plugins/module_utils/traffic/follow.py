@@ -152,18 +152,16 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     # The Service of the new pods need not be ready: the new pods may be defective, and get no
     # requests.
     pair = _known_pair(observed)
-    if pair is None or pair.old not in observed.ready:
+    if pair is None or pair.old not in observed.ready & {*route.service_names}:
         return restore(observed)
     original_name = observed.original
     record = route.record or Record(original_name, route.resource_version)
-    unsplit_rules = rules.without_split(route.rules, original_name, route.namespace,
-                                        observed.split_names, route.record)
-    split_rules = rules.split(unsplit_rules, original_name, route.namespace, pair, NO_REQUESTS, ())
+    changed_rules = rules.send_to_old(route.rules, original_name, route.namespace,
+                                      observed.split_names, record, pair.old)
     # | no requests for the new pods | the new pods get requests | send all to the old Service |
-    if split_rules != list(route.rules):
-        weights = rules.weights_of(unsplit_rules, original_name, route.namespace)
-        new_record = dataclasses.replace(record, weights=weights, match=())
-        return update_rules(route, new_record, split_rules, {original_name, *pair.names})
+    if changed_rules != list(route.rules):
+        return update_rules(route, dataclasses.replace(record, match=()), changed_rules,
+                            {original_name, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | all Gateways have observed the rules | done |
     return done if route.is_current else WAIT_FOR_GATEWAYS

@@ -202,35 +202,47 @@ def without_split(rules: Rules, service: str, namespace: str, names: t.Collectio
 
     names: the Services of the split. retained: the Services that stay, with weight 0.
     """
-    result: list[Json] = []
-    # The previous rule, if split() may have added it for `match`.
-    possible_match_rule: Json | None = None
-    for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
-        backends = objects(rule, "backendRefs")
-        split_backends = [backend for backend in backends
-                          if service_of(backend, namespace) in names]
-        if not split_backends:
-            result.append(rule)
-            possible_match_rule = None
-            continue
+    result = _without_added_parts(rules, namespace, names, record)
+    positions = _split_positions(result, namespace, names)
+    weights = record.weights if record else ()
+    # The recorded weights are valid if there is one weight for each rule of the split.
+    for position, weight in zip(positions, weights if len(weights) == len(positions)
+                                else [1] * len(positions)):
+        backends = objects(result[position], "backendRefs")
         replaced_backends = [backend for backend in backends
                              if service_of(backend, namespace) in (service, *names)]
-        restored_backend = {**replaced_backends[0], "name": service, "weight": 1}
-        retained_backends = [{**backend, "weight": 0} for backend in split_backends
-                             if service_of(backend, namespace) in retained]
-        restored_rule = {**rule, "backendRefs": [
+        restored_backend = {**replaced_backends[0], "name": service, "weight": weight}
+        retained_backends = [{**backend, "weight": 0} for backend in replaced_backends
+                             if service_of(backend, namespace) in {*names} & {*retained}]
+        result[position] = {**result[position], "backendRefs": [
             *_replace_backends(backends, replaced_backends, restored_backend),
             *retained_backends]}
-        if possible_match_rule is not None and record and _is_match_rule(
-                possible_match_rule, restored_rule, record.match):
-            result.pop()
-        result.append(restored_rule)
-        possible_match_rule = rule if len(backends) == 1 else None
-    weights = iter(_weights_to_restore(result, service, namespace, record))
-    return [{**rule, "backendRefs": [
-        {**backend, "weight": next(weights)} if service_of(backend, namespace) == service
-        else backend for backend in objects(rule, "backendRefs")]}
-        if service in services_of([rule], namespace) else rule for rule in result]
+    return result
+
+
+def send_to_old(rules: Rules, service: str, namespace: str, names: t.Collection[str],
+                record: Record | None, old: str) -> list[Json]:
+    """Return the rules with all requests of a split for the Service `old` of the old pods.
+
+    Other backends, and rules without a Service of the split, stay as they are.
+    names: the Services of the split.
+    """
+    result = _without_added_parts(rules, namespace, names, record)
+    for position in _split_positions(result, namespace, names):
+        backends = objects(result[position], "backendRefs")
+        split_backends = [backend for backend in backends
+                          if service_of(backend, namespace) in (service, *names)]
+        if old not in services_of([result[position]], namespace):
+            split_backends.append({**split_backends[0], "name": old, "weight": 0})
+            backends.append(split_backends[-1])
+        weight = sum(map(_weight, split_backends))
+        receiver = next(backend for backend in split_backends
+                        if service_of(backend, namespace) == old)
+        result[position] = {**result[position], "backendRefs": [
+            {**backend, "weight": weight if backend is receiver else 0}
+            if service_of(backend, namespace) in (service, *names) else backend
+            for backend in backends]}
+    return result
 
 
 def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
@@ -305,16 +317,24 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
             **({"filters": remaining_filters} if remaining_filters else {})}
 
 
-def _weights_to_restore(rules: Rules, service: str, namespace: str,
-                        record: Record | None) -> tuple[int, ...]:
-    """Return the recorded weights, or else the current weights.
+def _without_added_parts(rules: Rules, namespace: str, names: t.Collection[str],
+                         record: Record | None) -> list[Json]:
+    """Return the rules without the mirrors, and without the rules for `match`, of a split."""
+    result: list[Json] = []
+    match = record.match if record else ()
+    for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
+        # A split adds the rule for `match` before the rule with both Services of the split.
+        if (len(_split_positions([*result[-1:], rule], namespace, names)) == 2
+                and _is_match_rule(result[-1], rule, match)):
+            result.pop()
+        result.append(rule)
+    return result
 
-    The recorded weights are valid if there is one weight for each backend of the Service.
-    """
-    current = weights_of(rules, service, namespace)
-    if record is None or len(record.weights) != len(current):
-        return current
-    return record.weights
+
+def _split_positions(rules: Rules, namespace: str, names: t.Collection[str]) -> list[int]:
+    """Return the positions of the rules that name a Service of the split."""
+    return [position for position, rule in enumerate(rules)
+            if {*names} & {*services_of([rule], namespace)}]
 
 
 def _match_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:

@@ -143,7 +143,8 @@ def test_rollback_does_not_wait_for_the_new_pods():
 
 
 @pytest.mark.parametrize("problem", ["old Service not ready", "versions unknown", "restoring",
-                                     "another new version", "old Service deleted"])
+                                     "another new version", "old Service deleted",
+                                     "old Service in no rule"])
 def test_rollback_restores_the_route_if_the_old_pods_cannot_serve_the_requests(problem):
     world = split_world()
     old_service = world.rules[0]["backendRefs"][1]["name"]
@@ -157,8 +158,11 @@ def test_rollback_restores_the_route_if_the_old_pods_cannot_serve_the_requests(p
     elif problem == "another new version":
         world.versions = dataclasses.replace(VERSIONS, new="ccc", labels=(
             LABELS[0], {**LABELS[1], KEY: "ccc"}))
-    else:
+    elif problem == "old Service deleted":
         del world.services[old_service]
+    else:
+        foo, _old, new = world.rules[0]["backendRefs"]
+        world.put_rules([{**world.rules[0], "backendRefs": [foo, new]}])
     assert plan_for(world, Goal.OLD_ONLY) == plan_for(world, Goal.RESTORED)
     assert "foo 1" in plan_for(world, Goal.OLD_ONLY).after
 

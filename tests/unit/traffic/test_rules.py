@@ -148,6 +148,36 @@ def test_backends_are_added_and_removed_with_weight_0(plain, share, match, mirro
         assert set(rules.services_of(after, NAMESPACE)) <= set(rules.services_of(before, NAMESPACE))
 
 
+@given(RULES, SHARES, MIRRORS)
+def test_backends_of_other_clients_are_kept_if_the_old_pods_get_all_requests(plain, share, mirror):
+    added_rule, added_backend = rule(backend("foo", 5), backend("bar", 5)), backend("foobar", 9)
+    split = [added_rule, *(
+        {**entry, "backendRefs": [added_backend, *entry["backendRefs"]]}
+        for entry in split_rules(plain, share, mirror=mirror))]
+    stored = record(plain)
+
+    result = rules.send_to_old(split, "foo", NAMESPACE, PAIR, stored, PAIR.old)
+    assert rules.send_to_old(result, "foo", NAMESPACE, PAIR, stored, PAIR.old) == result
+    assert not rules.has_requests(result, [PAIR.new], NAMESPACE)
+    assert [sum(item["weight"] for item in entry["backendRefs"]) for entry in result] == [
+        sum(item["weight"] for item in entry["backendRefs"]) for entry in split]
+    assert restored_rules(result, stored) == restored_rules(split, stored) == [added_rule, *(
+        {**entry, "backendRefs": [added_backend, *entry["backendRefs"]]} for entry in plain)]
+
+
+@given(RULES, SHARES, MATCHES)
+def test_old_pods_get_the_requests_of_the_rules_for_match(plain, share, match):
+    split = split_rules(plain, share, match)
+
+    def sent_to_old(stored):
+        return rules.send_to_old(split, "foo", NAMESPACE, PAIR, stored, PAIR.old)
+
+    assert sent_to_old(record(plain, match)) == split_rules(plain, Share(0, 100))
+    # Without the record, the rules stay.
+    assert len(sent_to_old(None)) == len(split)
+    assert not rules.has_requests(sent_to_old(None), [PAIR.new], NAMESPACE)
+
+
 def test_rule_that_another_client_has_changed_is_kept():
     plain = [rule(backend("foo", 3))]
     split = split_rules(plain, match=MATCH)
@@ -165,6 +195,16 @@ def test_backend_that_another_client_has_added_is_kept():
     split[0]["backendRefs"].append(backend("bar", 9))
 
     assert restored_rules(split, record(plain)) == [rule(backend("foo", 3), backend("bar", 9))]
+
+
+def test_recorded_weight_is_not_restored_in_a_rule_of_another_client():
+    plain = [rule(backend("foo", 3)), rule(backend("foo", 5), path="/two")]
+    other_rule = rule(backend("foo", 0), backend("bar"), path="/three")
+    split = [*split_rules(plain)[:1], other_rule]
+
+    assert restored_rules(split, record(plain)) == [rule(backend("foo", 1)), other_rule]
+    split = [other_rule, *split_rules(plain)]
+    assert restored_rules(split, record(plain)) == [other_rule, *plain]
 
 
 def test_services_of_other_kinds_and_namespaces_do_not_belong_to_the_split():

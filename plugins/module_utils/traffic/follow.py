@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 
 from ..flows.flow import RolloutStatus
-from ..model.fields import number, objects
 from ..model.kinds import StrEnum
 from ..model.observed import Controller
 from ..model.request import Request
@@ -41,8 +40,6 @@ from .planner import (
 )
 from .record import Record
 from .rules import Share
-
-NO_REQUESTS = Share(0, 100)
 
 
 class Goal(StrEnum):
@@ -125,8 +122,11 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
 
 def sends_all_to_new_pods(observed: Observed) -> bool:
     """Return whether all requests go to the new pods, and no restoration has begun."""
-    record = observed.route.record
-    return share_of(observed) == "100%" and not (record and record.is_restoring)
+    route, pair = observed.route, _known_pair(observed)
+    if pair is None:
+        return False
+    return (rules.has_weight(route.rules, pair.names[1:], route.namespace)
+            and not rules.has_weight(route.rules, (observed.original, pair.old), route.namespace))
 
 
 def selects_controller_pods(observed: Observed) -> bool:
@@ -188,16 +188,18 @@ def _known_pair(observed: Observed) -> rules.ServicePair | None:
 def share_of(observed: Observed) -> str:
     """Return the share of the requests that go to the new pods, such as "1%".
 
-    Returns "" if no rule is split, or if the rules have different shares.
+    Returns "" if the Services of the versions are unknown, if no rule is split, or if the rules
+    have different shares.
     """
-    route, services = observed.route, observed.split_services
+    route, pair = observed.route, _known_pair(observed)
+    if pair is None:
+        return ""
     shares = set()
     for rule in route.rules:
-        weights = [number(backend, "weight", 1) for backend in objects(rule, "backendRefs")
-                   if rules.service_of(backend, route.namespace) in services]
-        if len(weights) > 1 and sum(weights) > 0:
-            # The Service of the new pods is the last backend.
-            shares.add(str(Share(weights[-1], sum(weights))))
-        elif sum(weights) > 0 and observed.original in rules.services_of([rule], route.namespace):
-            shares.add(str(NO_REQUESTS))
+        new, total = (sum(weight for name in names
+                          for weight in rules.weights_of([rule], name, route.namespace))
+                      for names in (pair.names[1:], (observed.original, *pair.names)))
+        # A rule for `match` does not name the Service of the old pods.
+        if pair.old in rules.services_of([rule], route.namespace) and total:
+            shares.add(str(Share(new, total)))
     return shares.pop() if len(shares) == 1 else ""

@@ -119,8 +119,8 @@ class Follower:
         for route in parse_routes(context.primary.annotations):
             # The user may lack permission to read the route.
             with contextlib.suppress(RolloutError):
-                versions = self._versions(context) if route.kind == SERVICE else None
-                objects = self._cluster(context, route, self._real, versions).read()
+                objects = self._cluster(context, route, self._real,
+                                        self._versions(context)).read()
                 observed = objects._replace(controller=context.primary).observed(is_drained=True)
                 share = _share(_split_request(context.request, route), observed)
                 if share:
@@ -133,7 +133,7 @@ class Follower:
     def _run(self, goal: Goal, route: RouteName, context: SplitContext, tools: Tools) -> None:
         """Change a route until it reaches the goal. Raises RolloutError."""
         request, changes_selector = _split_request(context.request, route), route.kind == SERVICE
-        needs_versions = goal is Goal.OLD_ONLY or changes_selector
+        needs_versions = goal is not Goal.RESTORED or changes_selector
         versions = self._versions(context) if needs_versions else None
         run = split_run.SplitRun(
             request,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from builders import UPDATE, rc
@@ -19,7 +20,9 @@ from traffic_objects import (
     VERSIONS,
     ZERO_SHARE,
     World,
+    backend,
     parent,
+    rule,
     run,
 )
 
@@ -132,6 +135,9 @@ def test_rollback_keeps_held_requests(versions):
     world.versions = versions
     assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     assert share_of(world.observed(SPLIT)) == "0%"
+    world.put_rules([{**world.rules[0], "backendRefs": [
+        *world.rules[0]["backendRefs"], backend("bucket", kind="Bucket")]}])
+    assert share_of(world.observed(SPLIT)) == "0%"
     assert plan_for(world, Goal.RESTORED).after.startswith("foo 1")
 
 
@@ -213,10 +219,41 @@ def test_update_without_a_pause_keeps_a_switched_route():
     assert "foo 1" in plan_for(split_world(), Goal.SWITCHED).after
 
 
+def restores_for_an_update_to_the_end(world):
+    decision = plan_for(world, Goal.SWITCHED)
+    return not isinstance(decision, Done) and decision == plan_for(world, Goal.RESTORED)
+
+
+@pytest.mark.parametrize("old_weight", [0, 100])
+def test_order_of_the_backends_does_not_matter(old_weight):
+    world = split_world(dataclasses.replace(SPLIT, share=Share(100 - old_weight, 100)))
+    for order in itertools.permutations(world.rules[0]["backendRefs"]):
+        world.put_rules([{**world.rules[0], "backendRefs": [*order]}])
+        assert restores_for_an_update_to_the_end(world) == bool(old_weight)
+
+
+@pytest.mark.parametrize("receiver", ["foo", "the Service of the old pods"])
+def test_update_restores_a_switched_route_if_another_client_sends_requests_to_old_pods(receiver):
+    world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
+    old = world.rules[0]["backendRefs"][1]["name"]
+    name = receiver if receiver == "foo" else old
+    world.put_rules([*world.rules, rule(backend(name), path="/other")])
+    assert restores_for_an_update_to_the_end(world)
+
+
+def test_update_restores_a_switched_route_if_the_versions_are_unknown():
+    world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
+    world.versions = None
+    assert restores_for_an_update_to_the_end(world) and share_of(world.observed(SPLIT)) == ""
+
+
 @pytest.mark.parametrize("request_, share", [(SPLIT, "1%"), (MATCHING, "10%")])
 def test_share_of_the_new_pods(request_, share):
     world = split_world(request_)
     assert share_of(world.observed(request_)) == share
+    for order in itertools.permutations(world.rules[-1]["backendRefs"]):
+        world.put_rules([*world.rules[:-1], {**world.rules[-1], "backendRefs": [*order]}])
+        assert share_of(world.observed(request_)) == share
     world.route["status"] = {"parents": [parent(2)]}
     run(world, RESTORE)
     assert share_of(world.observed(request_)) == ""

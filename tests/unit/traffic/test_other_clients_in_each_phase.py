@@ -60,6 +60,8 @@ EDITS = {
         for rule_ in rules],
     "another rule": lambda rules: [
         *rules, rule(backend("foo", 0), backend("payments"), path="/payments")],
+    "another order": lambda rules: [
+        {**rule_, "backendRefs": rule_["backendRefs"][::-1]} for rule_ in rules],
 }
 
 

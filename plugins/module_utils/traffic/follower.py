@@ -17,6 +17,7 @@ from ..flows.flow import Flow, Rule
 from ..model import object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json
+from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import SplitContext, Tools
@@ -54,7 +55,7 @@ class Follower:
         """
         self._flow, self._real, self._is_real = flow, real, is_real
         self._simulated_objects: dict[RouteName, SimulatedObjects] = {}
-        #: Reached or failed goals, each with the value of TRAFFIC_ROUTES at the time.
+        #: Reached or failed goals, each with the value of TRAFFIC_ROUTES afterwards.
         self._finished_goals: set[tuple[Goal, str]] = set()
         self._follow_count = 0
 
@@ -80,7 +81,7 @@ class Follower:
         goal, routes = self._goal(context), parse_routes(context.primary.annotations)
         # follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
-        return is_needed and (goal, _annotation(context)) not in self._finished_goals
+        return is_needed and (goal, _annotation(context.primary)) not in self._finished_goals
 
     def follow(self, context: SplitContext, tools: Tools) -> None:
         goal, has_failed = self._goal(context), False
@@ -104,7 +105,10 @@ class Follower:
                 tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
                            f"{reason}. Next: {restore_command}")
         if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
-            self._finished_goals.add((goal, _annotation(context)))
+            # After a restoration, the annotation is missing. If another client then splits the
+            # requests again, the goal is due again.
+            primary = tools.gateway.controllers().get(context.primary.name)
+            self._finished_goals.add((goal, _annotation(primary or context.primary)))
         self._follow_count += 1
         if self._follow_count > MAX_FOLLOW_CALLS:
             raise RolloutError(
@@ -222,5 +226,5 @@ def _split_request(request: Request, route: RouteName) -> TrafficRequest:
                           options={**request.connection, **options}, connection=request.connection)
 
 
-def _annotation(context: SplitContext) -> str:
-    return str(context.primary.annotations.get(object_meta.TRAFFIC_ROUTES))
+def _annotation(primary: Controller) -> str:
+    return str(primary.annotations.get(object_meta.TRAFFIC_ROUTES))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import types
 
 import pytest
@@ -118,6 +119,37 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
     else:
         pytest.fail("the task makes too many writes")
     assert write_number > 3 or task is HIGHER_PAUSE
+
+
+def split_after_write(cluster, number, weight):
+    """Let another client run traffic_split after a write. Return the list of its results."""
+    write, results, counts = cluster.write, [], itertools.count(1)
+
+    def write_and_split(change):
+        is_applied = write(change)
+        if next(counts) == number:
+            cluster.write = write
+            results.append(cluster.split(weight))
+        return is_applied
+
+    cluster.write = write_and_split
+    return results
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("kind", KINDS)
+def test_split_of_another_client_during_an_update_to_the_end_loses_no_request(kind):
+    for number in range(1, MAX_WRITES):
+        cluster = paused_cluster(kind)
+        results = split_after_write(cluster, number, "10%")
+        result = cluster.roll(**RESUME)
+        if not results:
+            break
+        if isinstance(result, RolloutError):
+            assert result.what == "another client has changed the rules after this task", number
+            assert isinstance(cluster.roll(**RESUME), dict)
+        cluster.assert_nothing_left()
+    assert number > 7
 
 
 # Blue/green

@@ -28,7 +28,6 @@ from ..model.kinds import StrEnum
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Action, Decision, Done, Step
-from ..model.template import labels_of
 from . import rules
 from .observed import Observed, creations_of
 from .planner import (
@@ -107,7 +106,7 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     controller = observed.controller
     # | every | the split selects no pods of the controller | remove the route from the annotation |
-    if controller and not selects_controller_pods(observed):
+    if controller and not observed.selects_controller_pods:
         if observed.is_route_named_by_controller:
             return remove_route_from_annotation(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {controller_name}")
@@ -127,19 +126,6 @@ def sends_all_to_new_pods(observed: Observed) -> bool:
         return False
     return (rules.has_weight(route.rules, pair.names[1:], route.namespace)
             and not rules.has_weight(route.rules, (observed.original, pair.old), route.namespace))
-
-
-def selects_controller_pods(observed: Observed) -> bool:
-    """Return whether the split selects pods of the controller; True without a controller."""
-    if observed.controller is None:
-        return True
-    labels = labels_of(observed.controller.template)
-    record = observed.route.record
-    original_service = observed.services.get(record.service) if record else None
-    # The template may lack one label of a split Service's selector: the version label.
-    return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
-                for service in observed.split_services.values())
-            or (original_service is not None and original_service.selects(labels)))
 
 
 def _plan_old_only(controller_name: str, observed: Observed) -> Decision:

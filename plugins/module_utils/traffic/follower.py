@@ -22,14 +22,7 @@ from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import SplitContext, Tools
 from . import split_run, switch
-from .follow import (
-    Goal,
-    goal_of,
-    plan,
-    remove_unreadable_annotation,
-    selects_controller_pods,
-    share_of,
-)
+from .follow import Goal, goal_of, plan, remove_unreadable_annotation, share_of
 from .objects import Objects, SimulatedObjects
 from .observed import Observed, Versions
 from .reader import ClusterReader, NoReader
@@ -211,7 +204,7 @@ def _share(request: TrafficRequest, observed: Observed) -> str:
     if request.changes_selector:
         is_own_split = switch.selects_controller_pods(request, observed)
         return switch.share_of(request, observed) if is_own_split else ""
-    return share_of(observed) if selects_controller_pods(observed) else ""
+    return share_of(observed) if observed.selects_controller_pods else ""
 
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:

@@ -20,6 +20,7 @@ from ..model.fields import Json, display_text, mapping, number, objects, text
 from ..model.identity import HASH_LENGTH, digest, is_name
 from ..model.observed import Controller, Pod
 from ..model.steps import Create
+from ..model.template import labels_of
 from . import rules
 from .record import (
     GATEWAY_API,
@@ -284,6 +285,19 @@ class Observed:
         if len(originals) == 1:
             return originals.pop()
         return self.route.record.service if self.split_names_in_rules and self.route.record else ""
+
+    @property
+    def selects_controller_pods(self) -> bool:
+        """Whether the split selects pods of the controller; True without a controller."""
+        if self.controller is None:
+            return True
+        labels = labels_of(self.controller.template)
+        record = self.route.record
+        original_service = self.services.get(record.service) if record else None
+        # The template may lack one label of a split Service's selector: the version label.
+        return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
+                    for service in self.split_services.values())
+                or (original_service is not None and original_service.selects(labels)))
 
 
 def _gateway_name(reference: Json, namespace: str) -> str:

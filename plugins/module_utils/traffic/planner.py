@@ -60,6 +60,8 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | a role prepares an update, and nothing has to be updated | done |
     if is_skipped(request, observed):
         return end_of_skipped_task(request, observed)
+    # | any | Services of a split exist, and the split selects no pods of the controller | error |
+    _refuse_split_of_another_controller(request, observed)
     if observed.versions is None:
         return restore(observed)
     return _split(request, observed, observed.versions)
@@ -75,6 +77,17 @@ def end_of_skipped_task(request: TrafficRequest, observed: Observed) -> Done:
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so the requests for {observed.route.name} stay as they are")
+
+
+def _refuse_split_of_another_controller(request: TrafficRequest, observed: Observed) -> None:
+    services = ", ".join(sorted(set(observed.originals.values())))
+    if services and not observed.selects_controller_pods:
+        raise RolloutError(
+            f"the requests for {services} are already split, and a route has one split at a time",
+            where=observed.route.where, why=f"{services} selects no pods of {request.name}",
+            next_command=(f"restore the route with the controller of {services} as name, or give "
+                          f"the Service of {request.name} a route of its own:",
+                          f"{request.kubectl} get services -o wide"))
 
 
 # A split

@@ -44,7 +44,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow im
     Goal,
     goal_of,
     plan,
-    selects_controller_pods,
     share_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
@@ -200,7 +199,7 @@ def test_split_of_another_controller_is_not_changed():
     world = split_world()
     world.controller = rc("payments")
     world.controller["spec"]["template"]["metadata"]["labels"] = {"app": "payments"}
-    assert not selects_controller_pods(world.observed(SPLIT))
+    assert not world.observed(SPLIT).selects_controller_pods
     for goal in (Goal.OLD_ONLY, Goal.RESTORED):
         assert isinstance(plan_for(world, goal), Done)
 
@@ -208,7 +207,7 @@ def test_split_of_another_controller_is_not_changed():
 def test_split_with_deleted_services_is_recognized_by_the_recorded_service():
     world = split_world()
     world.services = {name: item for name, item in world.services.items() if name in ("foo", "bar")}
-    assert selects_controller_pods(world.observed(SPLIT))
+    assert world.observed(SPLIT).selects_controller_pods
     assert "foo 1" in plan_for(world, Goal.RESTORED).after
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import json
 
 import pytest
+from builders import rc
 from forged import HOSTILE_TEXTS, KEYS
 from traffic_objects import (
     BEFORE_UPDATE,
@@ -276,6 +277,38 @@ def test_split_of_another_update_is_restored_first():
     assert len(split_service_names(world)) == 2
     assert {item["spec"]["selector"][KEY] for item in world.services.values()
             if item["metadata"]["name"].startswith("foo-")} == {"bbb", "ccc"}
+
+
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, ZERO_SHARE, RESTORE])
+@pytest.mark.parametrize("first_request", [SPLIT, MATCHING, ZERO_SHARE])
+def test_split_of_another_controller_is_refused_before_the_first_write(first_request, request_):
+    bar = rc("bar")
+    bar["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
+    world = World(rule(backend("foo")), rule(backend("bar"), path="/bar"))
+    run(world, first_request)
+    foo, world.controller = world.controller, bar
+    world.versions = dataclasses.replace(VERSIONS, labels=tuple(
+        {**labels, "app": "bar"} for labels in LABELS))
+    request_ = dataclasses.replace(request_, name="bar")
+
+    with pytest.raises(RolloutError, match="the requests for foo are already split") as error:
+        plan_for(world, request_)
+    assert error.value.why == "foo selects no pods of bar"
+    # A killed restoration leaves the record and the Services.
+    world.controller = foo
+    while world.rules[0]["backendRefs"] != [backend("foo")]:
+        decision = plan_for(world, RESTORE)
+        assert not isinstance(decision, Step) or world.write(decision.write)
+        world.settle()
+    world.controller = bar
+    with pytest.raises(RolloutError, match="the requests for foo are already split"):
+        plan_for(world, request_)
+    world.controller = foo
+    run(world, RESTORE)
+    world.controller = bar
+    run(world, request_)
+    assert (world.annotation is None) == request_.restores
+    assert world.rules[0] == rule(backend("foo"))
 
 
 def test_restoration_waits_for_the_service_or_reports_that_it_is_missing():

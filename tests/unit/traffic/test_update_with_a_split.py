@@ -319,6 +319,7 @@ def test_forged_annotation_changes_no_split_of_another_controller(kind, next_tas
     labels = tuple({**entry, "app": "payments"} for entry in VERSIONS.labels)
     payments = World(rule(backend("payments")), services=[service("payments", {"app": "payments"})],
                      versions=dataclasses.replace(VERSIONS, labels=labels))
+    payments.controller = None
     run(payments, SPLIT)
     cluster.world, cluster.check_receivers = payments, lambda: None
     before = payments.key()

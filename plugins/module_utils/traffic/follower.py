@@ -61,12 +61,15 @@ class Follower:
         needed_rules = [*dict.fromkeys(rule for route in routes for rule in _permissions(route))]
         if missing := permissions.describe_missing(granted_rules, needed_rules):
             names = " and ".join(map(str, routes))
+            files = " and ".join(dict.fromkeys(
+                f"docs/reference/permissions/traffic{'-service' * (route.kind == SERVICE)}.yaml"
+                for route in routes))
             raise RolloutError(
                 f"the requests of {names} are split between the old and the new pods, and "
                 "permissions to follow the update are missing; nothing was changed",
                 where=context.request.where, why=f"not allowed: {missing}",
-                next_command=("ask for the Role baton-traffic in docs/reference/permissions.md, "
-                              "or let a user with that Role restore the route:",
+                next_command=(f"ask for the permissions of {files}, or let a user with these "
+                              "permissions restore the route:",
                               *(_split_request(context.request, route).restore_command
                                 for route in routes)))
 

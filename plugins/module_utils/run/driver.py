@@ -362,20 +362,21 @@ class _Run(_Task):
         # A failed rollback is not rolled back.
         if self.request.rolls_back_update or error.prevents_rollback:
             return
-        if self.status(self.observe()).is_irreversible:
-            return
-        error.next_command = next_commands(self.request, error, deletes_new_pods=True)
-        self.recorder.print_line(f"{error.what}: rolling back")
-        self.request = self.request.rollback_request()
-        self.tools = self.tools._replace(is_after_failure=True)
-        self.deadlines.reset()
-        self.attempts = Attempts()
         try:
+            if self.status(self.observe()).is_irreversible:
+                return
+            next_command = next_commands(self.request, error, deletes_new_pods=True)
+            self.recorder.print_line(f"{error.what}: rolling back")
+            self.request = self.request.rollback_request()
+            self.tools = self.tools._replace(is_after_failure=True)
+            self.deadlines.reset()
+            self.attempts = Attempts()
             error.what += f"; {self.loop()['msg']}"
+            error.next_command = next_command
         except RolloutError as rollback_error:
             error.what += f"; and the update could not be rolled back: {rollback_error.what}"
             error.why = f"{error.why}\n{rollback_error.why}".strip()
-            error.next_command = rollback_error.next_command
+            error.next_command = rollback_error.next_command or error.next_command
 
     def clean_up(self, error: RolloutError) -> None:
         if self.memory.has_begun:

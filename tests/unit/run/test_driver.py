@@ -166,6 +166,35 @@ def test_failed_rollback_reports_both_failures():
         "state=rolled_back'\nor:\nrun the task that began it, to finish the update instead")
 
 
+@pytest.mark.parametrize("rolls_back", [False, True])
+def test_outage_at_any_read_leaves_the_steps_in_the_result(rolls_back):
+    def run(read_count):
+        """Return the cluster and the error of an update whose API server fails after the reads."""
+        cluster, controllers = stalled_cluster(rc(replicas=2)), Cluster.controllers
+        cluster.read_count = 0
+
+        def read(kind=None):
+            cluster.read_count += 1
+            if cluster.read_count > read_count:
+                raise RolloutError("GET still failed after 8 attempts")
+            return controllers(cluster, kind)
+
+        cluster.controllers = read
+        cluster.allow_write = lambda write: cluster.read_count <= read_count
+        return cluster, update_error(cluster, rolls_back_on_failure=rolls_back,
+                                     failure_grace=1)
+
+    cluster, error = run(10**6)
+    assert ("rolled back" in error.what) is rolls_back
+    for read_count in range(cluster.read_count):
+        cluster, error = run(read_count)
+        result = error.as_result()
+
+        assert result["changed"] is bool(cluster.writes), read_count
+        assert len(result.get("steps", [])) == len(cluster.writes), read_count
+        assert not isinstance(error, RolloutFailed) or COMMAND in error.next_command, read_count
+
+
 def test_failed_rollback_is_not_rolled_back():
     cluster = stalled_cluster(old(1, 3), new(2, 0))
     cluster.on_wait = lambda: None

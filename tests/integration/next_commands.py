@@ -9,6 +9,7 @@ import ast
 import contextlib
 import functools
 import json
+import re
 import shlex
 import typing as t
 from pathlib import Path
@@ -167,6 +168,8 @@ SITES: dict[str, str] = {
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
 FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context", "kubectl argo")
+#: A word in capitals, which has to be a placeholder of the table in shell.py.
+CAPITALS = re.compile(r"(?<=[ =])[A-Z][A-Z_-]+(?=[ '\"=]|$)")
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
@@ -235,7 +238,9 @@ def checked_commands() -> t.Iterator[None]:
             check(line)
             has_command = any(f" {program} " in f" {line}" for program in FIRST_WORDS)
             assert (not has_command or line in error.commands
-                    or any(word in line for word in shell.PLACEHOLDERS)), line
+                    or shell.has_placeholder(line)), line
+        for line in error.commands if name == "next_command" else ():
+            assert not CAPITALS.search(line), line
 
     RolloutError.__setattr__ = set_attribute
     try:

@@ -202,7 +202,7 @@ def _node_warnings(update: _Update) -> t.Iterator[str]:
         summary = ", ".join(f"{count} {text}" for text, count in counts.most_common(4))
         position, detail = max(first_obstacles)
         advice = _OBSTACLES[position].advice.format(
-            detail, kubectl=update.request.cluster_kubectl)
+            detail, arguments=detail.replace(",", " "), kubectl=update.request.cluster_kubectl)
         yield (f"No node can run a new pod, not even a node without other pods: {summary}. "
                f"{advice}")
 
@@ -341,7 +341,8 @@ class _Obstacle(t.NamedTuple):
 
     #: Such as "cordoned". {} is the result of find().
     summary: str
-    #: {} is the result of find(), and {kubectl} is kubectl without a namespace.
+    #: {} is the result of find(), {arguments} the same with spaces in place of commas, and
+    #: {kubectl} is kubectl without a namespace.
     advice: str
     #: Returns a detail, such as a label, if a node cannot run the pods of a template; else "".
     find: t.Callable[[Json, Json], str]
@@ -401,7 +402,7 @@ _OBSTACLES = (
     _Obstacle("with the taint {}",
               "Tolerate it in the template, or: {kubectl} taint nodes NODE {}-", _blocking_taint),
     _Obstacle("without the label {}",
-              "Correct nodeSelector in the template, or: {kubectl} label nodes NODE {}",
+              "Correct nodeSelector in the template, or: {kubectl} label nodes NODE {arguments}",
               _missing_labels),
     _Obstacle("with less than {}",
               "Lower resources.requests in the template, or add a larger node", _missing_resources),

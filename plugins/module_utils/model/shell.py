@@ -22,11 +22,16 @@ from .identity import canonical
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
 _COMMAND_PREFIXES = (
     "ansible localhost -m ", "ansible-playbook ", "kubectl ", "oc ", "helm ", "argocd ",
+    "env KUBECONFIG=", "env 'KUBECONFIG=",
     f"{shlex.quote(sys.executable)} -m pip ")
 #: The first words of advice for a user of AWX, who has no shell.
 _AWX_PREFIXES = ("launch ", "relaunch ")
-#: Words, or ends of words, that the user has to replace.
-PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
+#: Words in commands that the user has to replace. Messages use no other placeholder in a command.
+PLACEHOLDERS = (
+    "THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "APPLICATION", "CONTAINER", "NAME", "NAMESPACE", "NODE",
+    "POD", "RELEASE", "REPLICA_SET", "CONTEXT-OF-THE-TASK", "KUBECONFIG-OF-THE-TASK",
+    "HOST-OF-THE-TASK")
+_PLACEHOLDER = re.compile(rf"(?<![\w./:-])({'|'.join(PLACEHOLDERS)})(?![\w./:-])")
 #: Every text that Ansible evaluates as Jinja ("{{", "{%", "#jinja2:") contains a character of
 #: this set.
 _JINJA_CHARACTERS = set("{#")
@@ -38,8 +43,12 @@ _CONNECTION_FLAGS = {
 
 def is_command(line: str) -> bool:
     """Return whether this line of an error message is a complete command or AWX advice."""
-    has_placeholder = any(word in line for word in PLACEHOLDERS)
-    return line.startswith((*_COMMAND_PREFIXES, *_AWX_PREFIXES)) and not has_placeholder
+    return line.startswith((*_COMMAND_PREFIXES, *_AWX_PREFIXES)) and not has_placeholder(line)
+
+
+def has_placeholder(line: str) -> bool:
+    """Return whether the user has to replace a word of this line."""
+    return bool(_PLACEHOLDER.search(line))
 
 
 def is_plain(text: str) -> bool:

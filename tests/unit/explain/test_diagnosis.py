@@ -14,6 +14,7 @@ import dataclasses
 import re
 import typing as t
 
+import next_commands
 import pytest
 from builders import rc, rs, template
 from hypothesis import given
@@ -30,7 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -823,6 +824,18 @@ def test_commands_contain_only_valid_names(observation):
 
     commands = [line for line in cause.suggestion.splitlines() if line.startswith("kubectl ")]
     assert commands and all(re.fullmatch(r"[A-Za-z0-9 ./-]+", command) for command in commands)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
+def test_command_without_a_valid_name_cannot_be_pasted(row):
+    values = dict.fromkeys(re.findall(r"{(\w+)}", row.suggestion), FORGED_NAME)
+    values |= {"kubectl": "kubectl -n shop", "cluster": "kubectl", "claims": "", "what": "secret",
+               "logs": "kubectl -n shop logs POD -c CONTAINER"}
+
+    commands = list(filter(shell.is_command,
+                           diagnosis._suggestion(row.suggestion, values).splitlines()))
+
+    assert not any(map(next_commands.CAPITALS.search, commands)), commands
 
 
 # Any client with permission to create Events can forge one.

@@ -507,6 +507,9 @@ NO_NODE = "No node can run a new pod, not even a node without other pods: "
     ([node(labels={"disk": "hdd"})], template_with(container(), nodeSelector={"disk": "ssd"}),
      "1 without the label disk=ssd. Correct nodeSelector in the template, or: kubectl label nodes "
      "NODE disk=ssd"),
+    ([node()], template_with(container(), nodeSelector={"zone": "a", "disk": "ssd"}),
+     "1 without the label disk=ssd,zone=a. Correct nodeSelector in the template, or: kubectl label "
+     "nodes NODE disk=ssd zone=a"),
 ])
 def test_no_node_fits_the_new_pods(nodes, new_template, why):
     assert single(warnings_of(desired=new_template, nodes=nodes)) == NO_NODE + why

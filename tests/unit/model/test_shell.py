@@ -20,6 +20,11 @@ UPDATE = "ansible localhost -m baton.kubernetes.rolling_update -a"
     (f"{UPDATE} 'name=foo image=ANOTHER-IMAGE'", False),
     (f"{UPDATE} 'name=foo image=THE-EARLIER-IMAGE'", False),
     ("kubectl --kubeconfig=KUBECONFIG-OF-THE-TASK -n shop get rc", False),
+    ("kubectl uncordon NODE", False), ("kubectl taint nodes NODE a=b:NoSchedule-", False),
+    ("kubectl -n shop describe pod POD", False), ("kubectl -n shop logs web -c CONTAINER", False),
+    ("kubectl --context=NODE-1 -n shop get rc", True),
+    ("env KUBECONFIG=/a:/b kubectl --context=lyon -n shop get rc", True),
+    ("env 'KUBECONFIG=/my config:/b' oc rollout latest dc/foo", True),
     ("run the same task again with state=rolled_back", False),
     ("or:", False), ("kubectl", False), ("", False),
 ])

@@ -19,7 +19,8 @@ options:
         C(~/.kube/config). No kubeconfig is needed if O(host) and credentials are set.
     type: raw
   context:
-    description: Name of the context in the kubeconfig. By default, the current context.
+    description: Name of the context in the kubeconfig. By default, the current context; of several
+      files, the current context of the last file, as in C(kubernetes.core).
     type: str
   host:
     description: URL of the API server. By default, the URL in the kubeconfig.

@@ -211,8 +211,8 @@ def command_options(params: t.Mapping[str, t.Any],
     """
     options = _options(params, environment)
     visible_options: dict[str, str | None] = {}
-    if "context" in options:
-        visible_options["context"] = options["context"]
+    if context := options.get("context") or _context_of_several_files(options):
+        visible_options["context"] = context
     if "kubeconfig" in options:
         kubeconfig = options["kubeconfig"]
         names = kubeconfig.split(os.pathsep) if isinstance(kubeconfig, str) else []
@@ -228,6 +228,24 @@ def command_options(params: t.Mapping[str, t.Any],
                 visible_options["host"] = url._replace(
                     netloc=netloc, query="", fragment="").geturl()
     return visible_options
+
+
+def _context_of_several_files(options: Json) -> str:
+    """Return the current context if several kubeconfig files are in use, else "".
+
+    kubectl uses the current context of the first file, and the kubernetes package that of the last
+    file.
+    """
+    with contextlib.suppress(Exception):  # Connection reports an invalid kubeconfig
+        from kubernetes.client.configuration import Configuration
+        from kubernetes.config import kube_config
+
+        content = parse_inline_content(options.get("kubeconfig"))
+        paths = content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+        if (isinstance(paths, str) and os.pathsep in paths and not _needs_no_kubeconfig(options)
+                and (content or not _load_service_account(Configuration()))):
+            return str(Kubeconfig(paths, None, 0, persist_token=False).context)
+    return ""
 
 
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:

@@ -52,8 +52,9 @@ class Kubeconfig:
             self._merger = merger if persist_token else None
         if root is None:
             raise ValueError("no configuration found")
-        selected_context = root["contexts"].get_with_name(
-            context or root["current-context"])["context"]
+        #: The name of the context.
+        self.context: t.Any = context or root["current-context"]
+        selected_context = root["contexts"].get_with_name(self.context)["context"]
         self.namespace = str(selected_context.safe_get("namespace") or "")
         cluster = root["clusters"].get_with_name(selected_context["cluster"])["cluster"]
         self._cluster, self._cluster_folder = cluster.value, _folder(cluster)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shlex
 import typing as t
 
+from ..model import shell
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, text
 from ..model.identity import is_name
@@ -44,7 +45,8 @@ class _Update(t.NamedTuple):
     @property
     def kubectl_argo(self) -> str:
         """The beginning of a command of the kubectl plugin."""
-        return f"kubectl argo rollouts{self.request.kubectl.removeprefix('kubectl')}"
+        return shell.kubectl(self.request.connection, self.request.namespace,
+                             "kubectl argo rollouts")
 
 
 class Row(t.NamedTuple):

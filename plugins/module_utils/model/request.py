@@ -100,7 +100,7 @@ class Request:
     @property
     def oc(self) -> str:
         """The beginning of a command of OpenShift's client."""
-        return f"oc{self.kubectl.removeprefix('kubectl')}"
+        return shell.kubectl(self.connection, self.namespace, "oc")
 
     @property
     def cluster_kubectl(self) -> str:

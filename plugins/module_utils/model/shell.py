@@ -10,6 +10,7 @@ escapes, and as a Jinja template.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -35,10 +36,10 @@ _PLACEHOLDER = re.compile(rf"(?<![\w./:-])({'|'.join(PLACEHOLDERS)})(?![\w./:-])
 #: Every text that Ansible evaluates as Jinja ("{{", "{%", "#jinja2:") contains a character of
 #: this set.
 _JINJA_CHARACTERS = set("{#")
-#: The flags for the connection options, by program.
-_CONNECTION_FLAGS = {
-    "kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},
-    "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig", "host": "--kube-apiserver"}}
+#: The flags for the connection options.
+_KUBECTL_FLAGS = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
+_HELM_FLAGS = {
+    "context": "--kube-context", "kubeconfig": "--kubeconfig", "host": "--kube-apiserver"}
 
 
 def is_command(line: str) -> bool:
@@ -93,25 +94,32 @@ def _is_safe(options: Json) -> bool:
         _JINJA_CHARACTERS & set(text) or not text.isprintable() for text in _texts(options))
 
 
-def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:
-    """Return the beginning of a kubectl command.
+def kubectl(connection: t.Mapping[str, str | None], namespace: str = "",
+            program: str = "kubectl") -> str:
+    """Return the beginning of a command of kubectl, or of a program with the same flags.
 
     An unknown value in the connection becomes a placeholder, so that the command does not use
     another cluster.
     """
-    return _program("kubectl", connection, namespace)
+    return _program(program, _KUBECTL_FLAGS, connection, namespace)
 
 
 def helm(connection: t.Mapping[str, str | None], namespace: str) -> str:
     """Return the beginning of a Helm command."""
-    return _program("helm", connection, namespace)
+    return _program("helm", _HELM_FLAGS, connection, namespace)
 
 
-def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) -> str:
-    values = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
-              for option, value in connection.items()}
-    flags = [f"{_CONNECTION_FLAGS[name][option]}={value}" for option, value in values.items()]
-    return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
+def _program(program: str, flags: t.Mapping[str, str], connection: t.Mapping[str, str | None],
+             namespace: str) -> str:
+    variables, arguments = [], []
+    for option, known_value in connection.items():
+        value = f"{option.upper()}-OF-THE-TASK" if known_value is None else known_value
+        if option == "kubeconfig" and os.pathsep in value:  # the flag accepts only one file
+            variables = ["env", f"KUBECONFIG={value}"]
+        else:
+            arguments.append(f"{flags[option]}={value}")
+    return shlex.join([*variables, *program.split(), *arguments,
+                       *(["-n", namespace] if namespace else [])])
 
 
 def _format(value: t.Any) -> str:

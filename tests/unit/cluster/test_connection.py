@@ -10,6 +10,7 @@ import datetime
 import http.server
 import json
 import os
+import shlex
 import ssl
 import tempfile
 import threading
@@ -29,6 +30,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connectio
     ARGUMENT_SPEC,
     Connection,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 SECRET = "s3cret-t0ken-of-the-tests"
@@ -799,6 +801,40 @@ def test_commands_repeat_the_absolute_path_of_a_kubeconfig(write_file, monkeypat
 
     for spelling in (str(path), os.path.basename(path), f"~/{os.path.basename(path)}"):
         assert connection.command_options({"kubeconfig": spelling}, {}) == {"kubeconfig": str(path)}
+
+
+@pytest.mark.parametrize("options, is_default, flags", [
+    ({}, False, ["--context=other", "-n"]),
+    ({}, True, ["--context=other", "-n"]),
+    ({"context": "main"}, False, ["--context=main", "-n"]),
+    ({"host": "https://one"}, False, ["--context=other", "--server=https://one", "-n"]),
+    (HOST_AND_KEY, False, ["--server=https://one:6443/", "-n"]),
+], ids=["option", "default", "context", "host", "no kubeconfig"])
+def test_commands_use_the_same_files_and_context_as_the_task(write_file, monkeypatch, options,
+                                                             is_default, flags):
+    """kubectl merges files too, but uses the current context of the first file."""
+    paths = os.pathsep.join([write_file("a", config()),
+                             write_file("b", {**config(), "current-context": "other"})])
+    if is_default:
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", paths)
+    else:
+        options = {**options, "kubeconfig": paths}
+
+    command_options = connection.command_options(options, {})
+
+    words = shlex.split(shell.kubectl(command_options, "shop"))
+    assert words == [*([] if is_default else ["env", f"KUBECONFIG={paths}"]), "kubectl", *flags,
+                     "shop"]
+    if "host" not in options:
+        repeated = connection.Connection({**options, **command_options}, {})
+        assert repeated.server == connection.Connection(options, {}).server
+
+
+def test_commands_with_one_file_need_no_context(write_file, monkeypatch):
+    path = write_file("a", config())
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", path)
+
+    assert connection.command_options({}, {}) == {}
 
 
 def test_options_with_credentials_are_never_logged():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 import string
 import subprocess
@@ -422,11 +423,15 @@ def test_connection_is_quoted_or_left_out(connection):
                    for value in connection.values())
     else:
         assert {"name": "foo", "image": "myimage:v2", **connection} == options_of(command)
+    connection = dict(connection)
+    environment = []
+    if os.pathsep in (connection.get("kubeconfig") or ""):
+        environment = ["env", f"KUBECONFIG={connection.pop('kubeconfig')}"]
     flags = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
     arguments = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
                  for option, value in connection.items()}
     assert shlex.split(request.kubectl) == [
-        "kubectl", *(f"{flags[option]}={value}" for option, value in arguments.items()), "-n",
+        *environment, "kubectl", *(f"{flags[option]}={value}" for option, value in arguments.items()), "-n",
         "default"]
 
 

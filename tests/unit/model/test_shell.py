@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 UPDATE = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -30,6 +31,22 @@ UPDATE = "ansible localhost -m baton.kubernetes.rolling_update -a"
 ])
 def test_only_a_whole_command_without_a_placeholder_can_be_pasted(line, expected):
     assert shell.is_command(line) is expected
+
+
+SEVERAL_FILES = {"context": "lyon", "kubeconfig": "/a:/my b"}
+
+
+@pytest.mark.parametrize("command, expected", [
+    (shell.kubectl(SEVERAL_FILES), "kubectl --context=lyon"),
+    (shell.helm(SEVERAL_FILES, "shop"), "helm --kube-context=lyon -n shop"),
+    (Request("foo", "shop", connection=SEVERAL_FILES).oc, "oc --context=lyon -n shop"),
+    (shell.kubectl(SEVERAL_FILES, "shop", "kubectl argo rollouts"),
+     "kubectl argo rollouts --context=lyon -n shop"),
+], ids=["kubectl", "helm", "oc", "argo"])
+def test_several_kubeconfig_files_become_a_variable(command, expected):
+    """The flag --kubeconfig accepts only one file."""
+    assert command == f"env 'KUBECONFIG=/a:/my b' {expected}"
+    assert shell.is_command(f"{command} get pods")
 
 
 def test_an_error_lists_its_commands_without_the_hints():

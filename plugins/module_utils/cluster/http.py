@@ -140,7 +140,9 @@ class Http:
                         return response
                     if is_write:
                         raise OutcomeUnknown
-                    status = 500  # the response is truncated: retry
+                    if is_last:
+                        raise _other_server_error(self.connection.server)
+                    status = 500  # the response may be truncated: retry
                 if status == 401 and not has_renewed_token:
                     has_renewed_token = True
                     self.connection.renew(generation)
@@ -278,7 +280,7 @@ def _drop_field_sets(item: Json) -> Json:
 
 
 def _parse(data: bytes, server: str) -> Json | None:
-    """Return the object in a response, or None if the response is truncated."""
+    """Return the object in a response, or None if the response is truncated or not JSON."""
     try:
         response = json.loads(data)
     except ValueError:
@@ -286,7 +288,11 @@ def _parse(data: bytes, server: str) -> Json | None:
     # Only the response of /version has no kind.
     if isinstance(response, dict) and {"kind", "gitVersion"} & response.keys():
         return response
-    raise RolloutError(f"{server} does not respond like a Kubernetes API server")
+    raise _other_server_error(server)
+
+
+def _other_server_error(server: str) -> RolloutError:
+    return RolloutError(f"{server} does not respond like a Kubernetes API server")
 
 
 def _translate_error(error: Exception, server: str) -> Exception:

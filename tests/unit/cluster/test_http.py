@@ -398,10 +398,13 @@ def test_read_with_a_lost_response_is_retried(gateway, api, failure):
     assert gateway.controllers()["foo"].replicas == 2
 
 
-@pytest.mark.parametrize("content", [{"items": []}, [], "text", 7],
-                         ids=["no kind", "list", "text", "number"])
-def test_server_without_the_kubernetes_api_is_reported(gateway, api, content):
-    api.answers.append(answer(content))
+@pytest.mark.parametrize("response, attempts", [
+    *((answer(content), 1) for content in ({"items": []}, [], "text", 7)),
+    *((response, 8) for response in (answer(b"<!doctype html><title>Console</title>"), answer(b""),
+                                     answer(b"{", 201))),
+], ids=["no kind", "list", "text", "number", "HTML", "empty", "cut body"])
+def test_server_without_the_kubernetes_api_is_reported(gateway, api, pauses, response, attempts):
+    api.answers += [response] * attempts
 
     with pytest.raises(RolloutError,
                        match=f"^{api.url} does not respond like a Kubernetes API server$"):

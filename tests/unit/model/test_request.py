@@ -431,8 +431,8 @@ def test_connection_is_quoted_or_left_out(connection):
     arguments = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
                  for option, value in connection.items()}
     assert shlex.split(request.kubectl) == [
-        *environment, "kubectl", *(f"{flags[option]}={value}" for option, value in arguments.items()), "-n",
-        "default"]
+        *environment, "kubectl",
+        *(f"{flags[option]}={value}" for option, value in arguments.items()), "-n", "default"]
 
 
 @pytest.mark.parametrize("value", [value for value in HOSTILE_TEXTS if "\0" not in value])

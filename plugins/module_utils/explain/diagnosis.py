@@ -318,7 +318,7 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
     # Volumes and the network are set up before any container starts.
     if not any(has_started(container_status) for statuses in statuses_by_field.values()
                for container_status in statuses.values()):
-        symptoms = [_trust_confirmed_mount_failure(symptom, status) for symptom in event_symptoms(
+        symptoms = [_trust_mount_failure(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
         causes += subject.causes(NOT_STARTED, symptoms)
     for field, statuses in statuses_by_field.items():
@@ -337,9 +337,10 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
     return {_text(item, "name"): item for item in items}
 
 
-def _trust_confirmed_mount_failure(symptom: Symptom, status: Json) -> Symptom:
-    """Trust an Event about a failed mount if the status confirms it."""
-    # The kubelet creates the sandbox after it has mounted all volumes.
+def _trust_mount_failure(symptom: Symptom, status: Json) -> Symptom:
+    """Trust an Event about a failed mount as long as the pod has no sandbox."""
+    # No field of a pod shows why a volume is not mounted. (Users can forge the Event: see
+    # docs/concepts/security.md.) The kubelet creates the sandbox after it has mounted all volumes.
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"
                          for condition in _list(status, "conditions"))

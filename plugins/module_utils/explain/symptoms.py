@@ -13,10 +13,17 @@ from ..model.fields import Json
 from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import objects as _list
+from ..model.fields import seconds as _seconds
 from ..model.fields import text as _text
 from ..model.object_meta import SERVER_DESIRED, server_desired_replicas
 from ..model.observed import Controller
 from .failure_reasons import SIGNALS
+
+#: Seconds. The kubelet repeats a failed mount, with its Event, after a delay that begins at half a
+#: second and doubles up to this maximum (pkg/util/goroutinemap/exponentialbackoff).
+MAX_MOUNT_DELAY = 122.0
+#: Seconds. Covers the first delay, the time to mount, and the missing fraction of the times.
+EVENT_TOLERANCE = 2.0
 
 
 class Symptom(t.NamedTuple):
@@ -126,6 +133,26 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
         if not re.fullmatch(r"Error: \w+", message):
             symptoms.append(Symptom(_text(event, "reason"), message, count, is_from_event=True))
     return symptoms
+
+
+def without_solved_mount_failures(events: t.Iterable[Json], now: float) -> list[Json]:
+    """Return the Events without those about a Secret or ConfigMap that has been mounted since.
+
+    now: the time of the API server, in seconds since 1970.
+    """
+    return [event for event in events if not _is_solved_mount_failure(event, now)]
+
+
+def _is_solved_mount_failure(event: Json, now: float) -> bool:
+    message = _text(event, "message")
+    if _text(event, "reason") != "FailedMount" or not any(
+            text in message for text in ("not found", "non-existent")):
+        return False
+    first, last = (_seconds(event.get(key)) for key in ("firstTimestamp", "lastTimestamp"))
+    if first is None or last is None:
+        return True
+    # The delay doubles, so the next failure follows after the time since the first failure.
+    return now - last > min(last - first, MAX_MOUNT_DELAY) + EVENT_TOLERANCE
 
 
 def event_field(event: Json) -> str:

@@ -162,7 +162,7 @@ class Deadlines:
 
     def _causes(self, request: Request, status: RolloutStatus, stalled_seconds: float,
                 is_expired: bool) -> list[diagnosis.Cause]:
-        from ..explain import diagnosis, old_pods
+        from ..explain import diagnosis, old_pods, symptoms
 
         growing_controller = status.growing
         if causes := diagnosis.outdated_replica_set_causes(request, status):
@@ -179,7 +179,9 @@ class Deadlines:
                      if "deletionTimestamp" in pod["metadata"]]
         if is_expired and not pods:
             growing_controller = self._with_counted_pods(growing_controller)
-        causes = old_pods.causes(request, growing_controller, pods, self._gateway.warnings())
+        events = symptoms.without_solved_mount_failures(
+            self._gateway.warnings(), self._gateway.server_time())
+        causes = old_pods.causes(request, growing_controller, pods, events)
         return [self._escalate_rejections(cause, growing_controller) for cause in causes]
 
     def _with_counted_pods(self, controller: Controller) -> Controller:

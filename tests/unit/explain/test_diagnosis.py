@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import (
     diagnosis,
     failure_reasons,
+    symptoms,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import (
     Cause,
@@ -32,6 +33,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, shell
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -853,6 +855,24 @@ def test_event_alone_is_never_fatal(reason, message, field):
     (cause,) = diagnose(CREATING, events=[event(reason, message, count=99, field=field)])
 
     assert not cause.is_fatal
+
+
+@pytest.mark.parametrize("first, last, message, is_solved", [
+    (0, 0, MOUNT_ERROR, True), (98, 98, MOUNT_ERROR, False), (97, 97, MOUNT_ERROR, True),
+    (50, 74, MOUNT_ERROR, False), (52, 74, MOUNT_ERROR, True), (-900, -24, MOUNT_ERROR, False),
+    (-900, -25, MOUNT_ERROR, True), (-900, -25, "mount failed: exit status 32", False),
+    (None, 99, MOUNT_ERROR, True), (99, None, MOUNT_ERROR, True),
+    (0, 0, "references non-existent secret key: a", True),
+])
+def test_mount_failure_is_solved_if_the_kubelet_no_longer_repeats_the_event(first, last, message,
+                                                                            is_solved):
+    times = {"firstTimestamp": first, "lastTimestamp": last}
+    mount_event = event("FailedMount", message, **{
+        key: None if time is None else rfc3339(1000 + time) for key, time in times.items()})
+    other_event = event("Failed", message)
+
+    assert symptoms.without_solved_mount_failures([mount_event, other_event], 1100.0) == (
+        [other_event] if is_solved else [mount_event, other_event])
 
 
 def test_event_does_not_override_the_status():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import re
 
 import pytest
@@ -26,6 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.f
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
     Controller,
     Terminating,
@@ -186,6 +188,63 @@ def test_temporary_cause_does_not_end_the_task():
     cluster = alternating_cluster(12, 8, "ErrImagePull", second_reason="ContainerCreating")
 
     assert "no progress for 60 s" in update_error(cluster, progress_deadline=60).what
+
+
+class MountingCluster(Cluster):
+    """Cluster whose new pods wait for a ConfigMap, and then for a volume that is never attached.
+
+    The Event about the ConfigMap is repeated with the kubelet's backoff.
+    """
+
+    def __init__(self, created_after, earlier_seconds=0.0):
+        """created_after, earlier_seconds: from the first failure to the ConfigMap, to the task."""
+        super().__init__(rc())
+        self.on_wait, self.created_after, self.lines = self.stall, created_after, []
+        self.first_failure = self.clock.now - earlier_seconds
+
+    def server_time(self):
+        return self.clock.now
+
+    def troubled_pods(self, controller):
+        (pod,) = super().troubled_pods(controller)
+        pod["status"] = {"phase": "Pending", "containerStatuses": [
+            {"name": "web", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+            "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}
+        return [pod] if controller.name == SUCCESSOR else []
+
+    def warnings(self):
+        failures, delay = [self.first_failure], 0.5
+        # Each retry begins 0.1 s late, and its Event arrives 0.2 s later.
+        while ((retry := failures[-1] + delay + 0.1) <= self.clock.now - 0.2
+               and retry < self.first_failure + self.created_after):
+            failures.append(retry)
+            delay = min(2 * delay, 122.0)
+        return [{"metadata": {"uid": "1"}, "type": "Warning", "reason": "FailedMount",
+                 "message": 'MountVolume.SetUp failed for volume "v" : configmap "a" not found',
+                 "firstTimestamp": rfc3339(failures[0]), "lastTimestamp": rfc3339(failures[-1]),
+                 "count": len(failures), "involvedObject": {"uid": "u"}}]
+
+
+FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # Events have times without a fraction
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+@pytest.mark.parametrize("earlier_seconds", [0, 1, 5, 20, 100, 1000])
+def test_missing_config_map_of_a_volume_ends_the_task(earlier_seconds, fraction):
+    cluster = MountingCluster(math.inf, earlier_seconds + fraction)
+
+    error = update_error(cluster, progress_deadline=60)
+
+    assert error.what == "the new pods cannot become available"
+    assert 'configmap "a" not found' in error.why and cluster.clock.now - START < 15
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+@pytest.mark.parametrize("created_after", [0.1, 0.5, 1, 3, 6])
+def test_config_map_that_was_created_late_does_not_end_the_task(created_after, fraction):
+    error = update_error(MountingCluster(created_after, fraction), progress_deadline=60)
+
+    assert "no progress for 60 s" in error.what and "configmap" not in error.why
 
 
 def test_pods_are_not_read_during_progress():

@@ -19,6 +19,11 @@ UPDATE: Json = {"image": "myimage:v2"}
 PAUSE: Json = {**UPDATE, "pause_at": 1}
 KEEP_OLD: Json = {**UPDATE, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
+#: Without a selector, all labels of the template are the selector, also the new one.
+RELABEL: Json = {"definition": {
+    "apiVersion": "v1", "kind": "ReplicationController",
+    "spec": {"template": {"metadata": {"labels": {"app": "foo", "version": "2"}},
+                          "spec": {"containers": [{"name": "web", **UPDATE}]}}}}}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
 #: Kinds with two controllers during an update (a Deployment has two ReplicaSets). Only these accept
 #: keep_old, and an update without a surge.
@@ -64,6 +69,8 @@ ROWS = (
     Row("a rollback from a pause, then the update", ROLL_BACK, earlier_tasks=(PAUSE,),
         next_task=UPDATE),
     Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, earlier_tasks=(UPDATE,)),
+    Row("a rollback to the template before other labels", {**ROLL_BACK, "to_revision": "previous"},
+        earlier_tasks=(RELABEL,), kinds=("ReplicationController",)),
     Row("a restart", {"state": "restarted"}),
     Row("an update to another name", {**UPDATE, "next_name": "two"}, kinds=CLIENT_DRIVEN),
     Row("a migration", {"module": "migrate_to_deployment", "state": "migrated"},

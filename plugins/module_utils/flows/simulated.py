@@ -20,6 +20,7 @@ from ..model.kinds import Kind
 from ..model.observed import NEVER_AVAILABLE, Controller
 from ..model.patches import PreconditionFailed, apply_patch
 from ..model.steps import REVISION, Create, Delete, Handover, Patch, Write
+from ..model.template import labels_of
 from . import handover
 from .flow import Model
 
@@ -152,6 +153,10 @@ class SimulatedCluster(Model):
         elif _size(item) > MAX_PODS:
             raise RolloutError(f"check mode cannot simulate {_size(item)} pods of {name}: at most "
                                f"{MAX_PODS}")
+        elif not _selects_own_pods(Controller.from_api(item, self.kind)):
+            # settle() would release and replace each pod of this controller without an end.
+            raise RolloutError(f"the API server would reject {name}: its selector does not match "
+                               "the labels of its template")
         else:
             self.items[name] = item
 
@@ -234,6 +239,10 @@ def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod
         else:
             other_pods.append(pod)
     return claimed_pods, other_pods
+
+
+def _selects_own_pods(controller: Controller) -> bool:
+    return controller.selector.items() <= labels_of(controller.template).items()
 
 
 def has_status_counts(item: Json, status: Json) -> bool:

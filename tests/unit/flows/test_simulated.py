@@ -9,7 +9,7 @@ import copy
 
 import cluster_models
 import pytest
-from builders import LABEL, rc, template
+from builders import LABEL, rc, rs, template
 from cluster_models import MAX_LAG, ClusterModel, Move, Pod
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Create,
     Delete,
@@ -429,6 +430,25 @@ def test_check_mode_settles_in_the_same_state_as_any_order_of_moves(data):
         controller in check_mode.controllers().items()]
     assert sorted((pod.labels, pod.ready) for pod in model.pods) == sorted(
         (pod.labels, pod.ready) for pod in check_mode.pods)
+
+
+@pytest.mark.parametrize("kind", [Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET])
+@pytest.mark.parametrize("model", [ClusterModel, SimulatedCluster])
+def test_selector_that_does_not_match_the_template_is_rejected(model, kind):
+    item, successor = (rs("foo"), rs("bar")) if kind == Kind.REPLICA_SET else (rc(), rc("bar"))
+    cluster = model([item], kind)
+    other_labels = {"app": "bar"}
+    successor["spec"]["template"] = {**template(), "metadata": {"labels": other_labels}}
+
+    for write in (Create(successor),
+                  Patch("foo", (put("/spec/template/metadata/labels", other_labels),)),
+                  Patch("foo", (put("/spec/selector", kind.selector({"version": "v2"})),))):
+        with pytest.raises(RolloutError, match="its selector does not match the labels of its"):
+            cluster.write(write)
+
+    assert cluster.items == {"foo": item}
+    cluster.settle()
+    assert len(cluster.pods) == 3
 
 
 def test_huge_numbers_of_pods_are_not_simulated():

@@ -29,13 +29,17 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
     name, label_value = expected_successor(request, primary)
     template = with_label(observed.desired_template or {}, request.label_key, label_value)
     labels, annotations = primary.labels, primary.annotations
-    selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
+    min_ready_seconds = primary.min_ready_seconds
+    template_labels = {label: text for label, text in template["metadata"]["labels"].items()
+                       if label != request.label_key}
+    # The template of an earlier revision may lack these labels or have other values. The
+    # deployment label still restricts the selector to the pods of this update.
+    selector = {label: template_labels[label] for label in primary.selector
+                if label in template_labels}
     if request.definition is not None:
         metadata, spec = request.definition["metadata"], request.definition["spec"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        selector = defined_selector(request) or {
-            label: text for label, text in template["metadata"]["labels"].items()
-            if label != request.label_key}
+        selector = defined_selector(request) or template_labels
         min_ready_seconds = spec.get("minReadySeconds", 0)
     if request.min_ready_seconds is not None:
         min_ready_seconds = request.min_ready_seconds

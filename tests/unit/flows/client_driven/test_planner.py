@@ -835,6 +835,31 @@ def test_deployment_label_key_is_used_in_labels_and_selector():
     assert successor["spec"]["selector"] == {"app": "foo", "example.com/color": LABEL}
 
 
+@pytest.mark.parametrize("selector, template_labels, expected", [
+    ({"app": "foo"}, {"app": "foo", "version": "v1"}, {"app": "foo"}),
+    ({"app": "foo", "version": "v2"}, {"app": "foo", "version": "v1"},
+     {"app": "foo", "version": "v1"}),
+    ({"app": "foo", "version": "v2"}, {"app": "foo"}, {"app": "foo"}),
+    ({"version": "v2"}, {"app": "foo"}, {}),
+    ({"app": "foo", object_meta.DEPLOYMENT_LABEL: "0123456789"}, {"app": "foo"}, {"app": "foo"}),
+    ({"app": "foo", "example.com/color": "0123456789"},
+     {"app": "foo", "example.com/color": "9876543210"},
+     {"app": "foo", "example.com/color": "9876543210"}),
+], ids=["same labels", "other value", "missing label", "only missing labels", "deployment label",
+        "earlier label key"])
+def test_selector_matches_the_template_of_an_earlier_revision(selector, template_labels, expected):
+    primary, revision_template = rc(), template("myimage:v2")
+    primary["spec"]["selector"] = primary["spec"]["template"]["metadata"]["labels"] = selector
+    revision_template["metadata"]["labels"] = template_labels
+    request = Request("foo", state=State.ROLLED_BACK, to_revision=1,
+                      revision_template=revision_template)
+
+    spec = successor_manifest(request, primary, desired_template=revision_template)["spec"]
+
+    label = spec["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL]
+    assert spec["selector"] == {**expected, object_meta.DEPLOYMENT_LABEL: label}
+
+
 def test_label_conflict_with_foo_is_resolved_deterministically():
     selectors = [successor_manifest(UPDATE, rc(label=LABEL))["spec"]["selector"]
                  for _round in range(2)]

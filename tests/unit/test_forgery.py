@@ -45,6 +45,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import re
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import (
     SimulatedGateway,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover, provenance
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.observed import (
     expected_successor,
@@ -79,7 +80,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Handover,
     Patch,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
+    images_of,
+    without_label,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import SimulatedClock
 
@@ -791,6 +795,56 @@ def test_forged_annotations_cause_no_change_beyond_the_request(data):
             or result["rollout"]["phase"] != "complete" or world.has_initial_settings())
     assert output_problems(result) == [] and [problem for line in world.messages
                                               for problem in output_problems(line)] == []
+
+
+def records_for(request: Request, foo: Controller) -> dict[str, str]:
+    """Return records that a user can forge for a request, with the hashes of this request.
+
+    No hash has a key, so any user who knows the task can compute these hashes.
+    """
+    fields = {
+        object_meta.TAKEOVER: {"next": "absent", "replicas": SIZE, "priorityClassName": None,
+                               "request": request.fingerprint,
+                               "template": provenance.digest(foo.template, request.label_key)},
+        object_meta.LAST_ROLLOUT: {
+            "outcome": "updated",
+            "request": provenance.record_entry(request.fingerprint, foo, request.label_key),
+            "template": template_hash_without_label(foo)},
+        object_meta.SOAK: {"template": template_hash_without_label(foo), "passed": SIZE}}
+    return {object_meta.SUCCESSOR_HASH: handover.stored_template_hash(foo.template),
+            **{key: json.dumps({**DOCUMENTS[key], **changes}) for key, changes in fields.items()}}
+
+
+def template_hash_without_label(foo: Controller) -> str:
+    return identity.digest(without_label(foo.template, foo.kind.server_label))
+
+
+@property_test(150)
+@given(st.data())
+def test_forged_record_for_the_request_does_not_replace_an_update(data):
+    world = data.draw(worlds())
+    assume("foo" in world.entries())
+    params = data.draw(st.sampled_from([
+        task for task in TASKS.values() if is_valid_for(world.flow, task)
+        and ("image" in task or task["state"] == "restarted")] or [{}]))
+    assume(params)
+    foo = Controller.from_api(world.entries()["foo"][2], world.kind)
+    records = records_for(parse_request({"name": "foo", "kind": world.kind, **params}), foo)
+    if foo.has_takeover:
+        del records[object_meta.TAKEOVER]  # only forge a handover that has not begun
+    keys = data.draw(st.lists(st.sampled_from(sorted(records)), min_size=1, unique=True))
+    note(f"{params}, {keys}")
+    world.annotate("foo", {key: records[key] for key in keys})
+
+    result = outcome(functools.partial(world.run, **params))
+
+    note(f"{result}")
+    if "failure" not in result and result["rollout"]["phase"] == "complete":
+        survivor = "foo" if "foo" in world.entries() else params["next_name"]
+        template = world.entries()[survivor][2]["spec"]["template"]
+        assert (object_meta.RESTART in (template["metadata"].get("annotations") or {})
+                if "image" not in params
+                else images_of(template) == {"web": params["image"]}), result["msg"]
 
 
 @property_test(100)

@@ -394,7 +394,8 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
     return Step(Action.ANNOTATE, primary.name,
                 patch(primary, version_test, *annotate(primary, changes), *operations),
                 before="taking over", after="updated", completes_update=True,
-                ends_task=has_successor_template and takeover["request"] == request.fingerprint,
+                ends_task=((observed.is_handover_proven or not is_open) and has_successor_template
+                           and takeover["request"] == request.fingerprint),
                 warning=warning)
 
 

@@ -326,6 +326,8 @@ class Observed:
     #: Whether a dry run has shown that admission turns the desired template into the current
     #: template.
     is_confirmed: bool = False
+    #: Whether this task has observed a closed template since the handover began.
+    is_handover_proven: bool = False
     #: The newest revision is first.
     history: tuple[Revision, ...] = ()
     #: The value for the annotation SOAK if a soak has passed in this task, or else None.

@@ -688,6 +688,19 @@ def test_handover_is_the_end_of_a_task_with_the_same_request(request_, expected)
     assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).ends_task is expected
 
 
+@FOR_EACH_KIND
+@pytest.mark.parametrize("is_handover_proven", [False, True])
+def test_annotation_of_an_open_controller_is_no_evidence_for_the_end_of_the_task(
+        world, is_handover_proven):
+    """A user with annotate permission can forge the annotation with the hashes of the request."""
+    primary = changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL))
+
+    step = decide(world.update, primary, is_handover_proven=is_handover_proven)
+
+    assert summary(step) == ("annotate", "foo", "taking over", "updated")
+    assert step.ends_task is is_handover_proven
+
+
 # Another client writes to the same controllers
 
 

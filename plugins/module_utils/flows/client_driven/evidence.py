@@ -76,3 +76,11 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
     return provenance.match(request, successor.template, observed.desired_template or {},
                             is_recorded=is_restarted if is_restart else is_recorded,
                             is_confirmed=is_restart or is_confirmed)
+
+
+def is_handover_proven(primary: Controller | None, was_proven: bool) -> bool:
+    """Return whether the task has observed a closed template since the handover began.
+
+    A user with annotate permission can forge the takeover annotation, but cannot close a template.
+    """
+    return bool(primary and primary.has_takeover and (was_proven or handover.is_closed(primary)))

@@ -71,6 +71,7 @@ class Caches:
     #: The size before the update.
     size: int | None = None
     is_successor_looked_up: bool = False
+    is_handover_proven: bool = False  # see Observed
     terminating: Terminating = NONE_TERMINATING
     #: The monotonic time of the next permitted count of terminating pods.
     next_terminating_count: float = 0.0
@@ -137,8 +138,11 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         desired = _desired_template(request, observed, cluster, memory)
         caches = memory.caches(Caches)
         caches.size = _size_before_update(observed) or caches.size
+        caches.is_handover_proven = evidence.is_handover_proven(
+            observed.primary, caches.is_handover_proven)
         observed = dataclasses.replace(
             observed, desired_template=desired, size=caches.size, now=memory.now, who=memory.who,
+            is_handover_proven=caches.is_handover_proven,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
         # Add the pods after the budgets: the pods are not listed before the successor has the final

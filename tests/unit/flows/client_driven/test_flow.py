@@ -22,10 +22,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import TerminatingPod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Action,
     Delete,
+    Handover,
     Step,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -221,3 +223,19 @@ def test_check_mode_plans_the_steps_of_the_task(make_cluster):
     assert planned_steps == steps
     assert [step for step in steps if step[0] == "hand over"] == [
         ("hand over", SUCCESSOR, 3, "foo")]
+
+
+def test_a_restart_is_not_repeated_if_a_pod_is_deleted_during_the_handover():
+    """The task opens the primary before all pods are available."""
+    cluster = Cluster(rc(replicas=3))
+
+    def delete_pod_before_handover(write):
+        if isinstance(write, Handover):
+            cluster.cluster.pods.pop()
+        return True
+
+    cluster.allow_write = delete_pod_before_handover
+    result = cluster.run(dataclasses.replace(UPDATE, images={}, state=State.RESTARTED))
+
+    actions = [step["action"] for step in result["steps"]]
+    assert actions[-2:] == ["restore", "annotate"] and actions.count("create") == 1

@@ -100,17 +100,30 @@ def _current_revision(request: Request, controller: Controller,
                  if same_template(revision.template, controller.template, request.label_key)), None)
 
 
+def template_hash(controller: Controller) -> str:
+    """Return the hash of the current template for the record of a rollback."""
+    return identity.digest(without_label(controller.template, controller.kind.server_label))
+
+
+def is_rolled_back(controller: Controller) -> bool:
+    """Return whether the last update was rolled back, and the template is unchanged since.
+
+    A record without a template counts as unchanged. Version 0.1.0 wrote such records for
+    client-driven controllers.
+    """
+    record, current_hash = controller.last_rollout, template_hash(controller)
+    return (record.get("outcome") == "rolled_back"
+            and record.get("template", current_hash) == current_hash)
+
+
 def _is_last_update_undone(controller: Controller) -> bool:
     """Return whether the last update was undone, and the template is unchanged since.
 
     An update by a request for `previous` does not count, nor does a rollback to a to_revision.
     """
     record = controller.last_rollout
-    template_hash = identity.digest(
-        without_label(controller.template, controller.kind.server_label))
-    return (record.get("outcome") == "rolled_back" and "to_revision" not in record
-            and record.get("request") != PREVIOUS
-            and record.get("template", template_hash) == template_hash)
+    return (is_rolled_back(controller) and "to_revision" not in record
+            and record.get("request") != PREVIOUS)
 
 
 def _recorded_target_number(controller: Controller) -> int:

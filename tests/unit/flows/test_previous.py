@@ -256,6 +256,22 @@ def test_later_update_by_another_client_counts_as_the_last_update(kind, interrup
     assert world.restore_previous() == 0
 
 
+def test_update_by_another_client_after_a_rollback_counts_as_the_last_update(world):
+    """No ControllerRevision has the template that the other client has replaced on a
+    ReplicationController."""
+    world.update("v2")
+    world.update("v3", max_writes=world.writes_of_unfinished_update)
+    world.run(state="rolled_back")
+    world.update_by_hand("v5")
+    world.cluster.settle()
+
+    with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
+        world.run(state="rolled_back")
+    assert world.restore_previous()
+    assert world.version == ("v1" if world.kind == "ReplicationController" else "v2")
+    assert world.restore_previous() == 0
+
+
 @pytest.mark.parametrize("kind", tuple(SPECS))
 @pytest.mark.parametrize("run_last_task, current_version", [
     (lambda world: (world.update("v2"), world.restore_previous()), "v1"),

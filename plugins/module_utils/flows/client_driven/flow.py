@@ -33,7 +33,7 @@ from ...model.steps import (
     Step,
     scale,
 )
-from .. import autoscaler, handover, provenance
+from .. import autoscaler, handover, previous, provenance
 from ..commands import RERUN, resume_and_rollback
 from ..desired import desired_template, template_patch
 from ..flow import (
@@ -161,7 +161,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             self.disable_optional_features(
                 memory, "not allowed: list on controllerrevisions (apps)")
         if (request.rolls_back_update and observed.primary and not observed.in_progress
-                and observed.primary.last_rollout.get("outcome") != "rolled_back"):
+                and not previous.is_rolled_back(observed.primary)):
             # Read the history: if there is no update to roll back, the planner's error names the
             # previous revision.
             revisions = _history(request, cluster, memory, observed) or ()

@@ -47,7 +47,7 @@ from ...model.steps import (
 )
 from ...model.template import image_names, with_label
 from ...model.thresholds import max_grown_size, min_shrunk_size
-from .. import handover, provenance
+from .. import handover, previous, provenance
 from ..refusals import new_update, refuse_deleting, refuse_owned
 from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
@@ -202,7 +202,7 @@ def _plan_rollback(request: Request, observed: ClientDrivenObserved) -> Decision
     if handover.is_under_way(observed):
         return handover.finish(request, observed, primary)
     if successor is None:
-        if primary.is_updating or primary.last_rollout.get("outcome") == "rolled_back":
+        if primary.is_updating or previous.is_rolled_back(primary):
             return (_restore_primary(request, observed, primary, "rolled_back")
                     or Done(f"{primary.name} is already rolled back"))
         raise refusals.nothing_to_roll_back(request, observed, primary)
@@ -395,7 +395,7 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
     is_rollback = stored_record.get("outcome") == "rolling back"
     images = stored_record.get("from") if is_rollback else None
     record = {"outcome": outcome, "from": images or {}, "to": primary.images, **observed.stamp,
-              **_request_field(primary)}
+              "template": previous.template_hash(primary), **_request_field(primary)}
     return _remove_annotations(primary, identity.canonical(record), outcome)
 
 

@@ -692,7 +692,8 @@ def test_steps_of_a_rollback():
     ]
     assert items.keys() == {"foo"}
     assert annotations(items) == {
-        object_meta.LAST_ROLLOUT: record("rolled_back", "myimage:v2", "myimage:v1")}
+        object_meta.LAST_ROLLOUT: record("rolled_back", "myimage:v2", "myimage:v1",
+                                         template=identity.digest(template()))}
 
 
 @pytest.mark.parametrize("request_", [UPDATE, WITH_NEXT_NAME, RESTART],

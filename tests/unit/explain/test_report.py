@@ -149,17 +149,41 @@ def test_commands_to_resume_and_roll_back(items, resume, rollback):
     assert commands(ROLLBACK, *items) == (resume, rollback)
 
 
-def test_commands_include_namespace_and_label_key():
-    primary, successor = old(2), new(1)
-    for labels in (successor["spec"]["selector"],
-                   successor["spec"]["template"]["metadata"]["labels"]):
-        labels["x.io/color"] = labels.pop(object_meta.DEPLOYMENT_LABEL)
+def with_labels(item, **labels):
+    """Return the controller with other labels, sorted as the API server returns them.
 
-    resume_and_rollback = commands(dataclasses.replace(ROLLBACK, namespace="prod"), primary,
-                                   successor)
+    The value None removes a label.
+    """
+    item = json.loads(json.dumps(item))
+    selector = {**item["spec"]["selector"], **labels}
+    selector = {key: selector[key] for key in sorted(selector) if selector[key]}
+    item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = selector
+    return item
 
-    options = "name=foo namespace=prod deployment_label_key=x.io/color"
-    assert resume_and_rollback == (RUN_AGAIN, f"{COMMAND} '{options} state=rolled_back'")
+
+@pytest.mark.parametrize("old_labels, new_labels", [
+    ({}, {}), ({"version": "v1"}, {"version": "v2"}),
+    ({object_meta.DEPLOYMENT_LABEL: "0123456789"}, {object_meta.DEPLOYMENT_LABEL: "0123456789"})],
+    ids=["label key only", "another changed label", "label of an earlier update"])
+@pytest.mark.parametrize("items, expected", [
+    ([new(1), old(2)], (RUN_AGAIN, " state=rolled_back")),
+    ([successor_bar(), foo_with_successor_bar()], (RUN_AGAIN, " next_name=bar state=rolled_back")),
+    ([new(3)], (" image=myimage:v2 container=web", None)),
+], ids=["both", "next_name", "foo deleted"])
+def test_commands_include_namespace_and_label_key(items, expected, old_labels, new_labels):
+    successor, *primaries = items
+    label = successor["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
+    new_labels = {object_meta.DEPLOYMENT_LABEL: None, "x.io/color": label, **new_labels}
+
+    resume, rollback = commands(dataclasses.replace(ROLLBACK, namespace="prod"),
+                                with_labels(successor, **new_labels),
+                                *(with_labels(primary, **old_labels) for primary in primaries))
+
+    begin, key = f"{COMMAND} 'name=foo namespace=prod", " deployment_label_key=x.io/color"
+    texts = [text and text.replace(" state", f"{key} state").replace(" image", f"{key} image")
+             for text in expected]
+    assert [resume, rollback] == [text if text in (None, RUN_AGAIN) else f"{begin}{text}'"
+                                  for text in texts]
 
 
 def test_command_to_finish_a_handover_sets_only_changed_images():

@@ -50,7 +50,7 @@ from ..flow import (
 from ..provenance import Match
 from . import evidence, history, refusals
 from .manifest import MAX_PREFIX, successor_manifest, write_for_dry_run
-from .observed import ClientDrivenObserved, expected_successor, find
+from .observed import ClientDrivenObserved, expected_successor, find, label_key_of
 from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
@@ -224,10 +224,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             return request.command(State.UPDATED, fallback=RERUN, images=changed_images), None
         label_key, next_name = DEPLOYMENT_LABEL, None
         if successor:
-            differing_labels = [label for label, value in successor.selector.items()
-                                if primary.selector.get(label) != value]
-            label_key = (label_key if label_key in differing_labels or not differing_labels
-                         else differing_labels[0])
+            label_key = label_key_of(successor, primary.name, primary.selector)
             next_name = None if successor.is_named_for(primary.name) else successor.name
         request = dataclasses.replace(request, name=primary.name, next_name=next_name,
                                       label_key=label_key)

@@ -12,6 +12,7 @@ import typing as t
 from ...model import identity, object_meta
 from ...model.caching import cache_last_call
 from ...model.fields import Json
+from ...model.object_meta import DEPLOYMENT_LABEL
 from ...model.observed import Controller, Observed, deployment_label, partners_of
 from ...model.request import Request
 
@@ -62,6 +63,19 @@ def expected_successor(request: Request, primary: Controller) -> tuple[str, str]
     content = request.content(primary.template, primary.selector)
     value = identity.label_value(content, deployment_label(request, primary))
     return request.next_name or identity.successor_name(primary.name, value), value
+
+
+def label_key_of(successor: Controller, primary_name: str, primary_selector: Json) -> str:
+    """Return the key of the deployment label in the selector of a successor.
+
+    primary_selector: {} if the primary no longer exists.
+    """
+    # The selector may also have the label of an earlier update with another key.
+    keys = [key for key, value in successor.selector.items()
+            if identity.is_label_value(value) and primary_selector.get(key) != value]
+    return min(keys, default=DEPLOYMENT_LABEL, key=lambda key: (
+        successor.name != identity.successor_name(primary_name, successor.selector[key]),
+        key != DEPLOYMENT_LABEL))
 
 
 def mismatch(request: Request, primary: Controller, controller: Controller) -> str:

@@ -29,7 +29,7 @@ from .. import handover, refusals
 from ..commands import RERUN, resume_and_rollback
 from . import evidence
 from .manifest import defined_selector
-from .observed import ClientDrivenObserved, mismatch
+from .observed import ClientDrivenObserved, label_key_of, mismatch
 
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
@@ -183,6 +183,7 @@ def another_update(request: Request, successor: Controller,
 
 def finish_command(request: Request, successor: Controller) -> str:
     """Return the command that finishes the update after the deletion of the primary."""
+    request = dataclasses.replace(request, label_key=label_key_of(successor, request.name, {}))
     return request.command(State.UPDATED, fallback=RERUN, images=successor.images,
                            next_name=_next_name(request, successor))
 

@@ -83,6 +83,7 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "scale up": lambda history: history.scale(5),
     "scale down": lambda history: history.scale(2),
     "delete a pod": lambda history: history.delete_pod(0),
+    "pause the Deployment": lambda history: history.pause(),
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
     "apply the first manifest": lambda history: history.apply(REPLICAS),

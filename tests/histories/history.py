@@ -398,6 +398,13 @@ class History(RuleBasedStateMachine):
         # without OnDelete, the controller manager now replaces old pods
         self.may_lack_ready_pods = True
 
+    @precondition(lambda self: self.kind == "Deployment" and self.pending_task)
+    @rule()
+    def pause(self) -> None:
+        """Pause the Deployment, like `kubectl rollout pause`."""
+        if self.kind == "Deployment" and self.world.get(self.kind, self.name):
+            self.world.set_user_fields(self.kind, self.name, {"paused": True})
+
     @precondition(lambda self: self.world.has_all_actions and not self.is_migrating)
     @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
     def recreate(self, replicas: int, image: str, is_same: bool) -> None:

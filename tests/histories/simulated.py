@@ -271,6 +271,9 @@ class SimulatedWorld:
         if verb == "scale":
             self._change(str(self.gateway.kind), name,
                          lambda spec: spec.update(replicas=int(flags["--replicas"])))
+        elif verb == "rollout" and arguments[0] == "resume":
+            self._change("Deployment", name.removeprefix("deployment/"),
+                         lambda spec: spec.pop("paused"))
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             names = [pod.name for pod in self.gateway.live_pods({})]
             for pod in arguments[1:]:

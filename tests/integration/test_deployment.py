@@ -278,6 +278,19 @@ def test_deployment_paused_by_another_client_is_refused(namespace):
     assert pod_counts(namespace) == (1, 0)
 
 
+@pytest.mark.full
+def test_deployment_paused_by_another_client_during_an_update_is_refused(namespace):
+    namespace.make_deployment(3)
+    update(namespace, wait=False, max_surge=1, min_ready_seconds=60)
+    namespace.patch_deployment({"spec": {"paused": True}})
+    for run_task in (update, roll_back):
+        with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
+            run_task(namespace)
+    namespace.patch_deployment({"spec": {"paused": None}})
+    roll_back(namespace)
+    assert pod_counts(namespace) == (3, 0)
+
+
 def test_revision_numbers_equal_those_of_kubectl(namespace):
     namespace.make_deployment(3)
     for image in ("myimage:v2", "myimage:v3"):

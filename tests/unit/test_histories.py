@@ -46,6 +46,22 @@ def test_task_after_an_interrupted_one_warns_of_max_unavailable(task, death, nex
     history.teardown()
 
 
+def test_paused_deployment_is_reported_while_the_task_waits():
+    """The pause of another client arrives between two observations."""
+    history = SimulatedHistory()
+    history.start("Deployment", 3)
+    cluster = history.world.gateway
+    cluster.on_wait = lambda: history.world.set_user_fields("Deployment", "foo", {"paused": True})
+
+    run = history._run({"image": "myimage:v2", "on_failure": "rollback"}, None, hurry=True)
+
+    assert "it is paused, and not by this collection" in run.message
+    assert cluster.clock.now < 1010
+    cluster.on_wait = cluster.settle
+    history._execute_suggestions({"image": "myimage:v2"}, run, 0)
+    history.teardown()
+
+
 def history_with_outdated_replica_set():
     """Return a history after an update to v2, and the name of the outdated ReplicaSet."""
     history = SimulatedHistory()

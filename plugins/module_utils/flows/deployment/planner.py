@@ -260,9 +260,9 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             raise self._unreadable_record()
 
     def refuse_paused(self) -> None:
-        # | none | another client has paused the Deployment | error |
+        # | any | another client has paused the Deployment, and pods have to be replaced | error |
         request = self.request
-        if self.primary.settings["paused"]:
+        if self.settings.baseline["paused"]:
             resume = f"{request.kubectl} rollout resume deployment/{self.primary.name}"
             raise RolloutError("it is paused, and not by this collection", where=request.where,
                                next_command=(resume, "then:", request.command()))

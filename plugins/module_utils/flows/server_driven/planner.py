@@ -151,6 +151,7 @@ class Planner(Rules[ObservedT]):
         outcome: Rollout.UPDATING or Rollout.ROLLING_BACK.
         """
         request, observed, primary = self.request, self.observed, self.primary
+        self.refuse_paused()
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
@@ -181,6 +182,8 @@ class Planner(Rules[ObservedT]):
     def _resume(self, record: Rollout) -> Decision:
         if self.is_status_outdated:
             return self.wait_for_progress()
+        if not self.observed.is_rolled_out:
+            self.refuse_paused()
         primary, settings = self.primary, self.settings.settings_during_update()
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current_record = dataclasses.replace(record, original=original, overrides=overrides,

@@ -391,6 +391,39 @@ def test_deployment_paused_by_another_client_is_refused():
         decide(UPDATE, cluster(paused=True))
 
 
+@pytest.mark.parametrize("request_", [
+    UPDATE, V3, ROLLBACK, CANARY, request_for(state="rolled_back", to_revision=1)],
+    ids=["update", "another update", "rollback", "pause", "revision"])
+def test_deployment_paused_by_another_client_during_an_update_is_refused(request_):
+    """A rollback of a paused Deployment would restore the template, but no pod."""
+    model = cluster()
+    run_task(request_for(image="myimage:v2", max_surge=1), model, until="update")
+    model.make(next(move for move in model.moves() if move.verb == "roll"))
+    write_record_as_other_client(model, json.dumps(record(model)), paused=True)
+    template_before = foo_of(model).template
+
+    with pytest.raises(RolloutError) as error:
+        run_task(request_, model)
+
+    assert foo_of(model).template == template_before
+    if request_ is V3:
+        assert error.value.what.startswith("another update is in progress: to myimage:v2")
+        return
+    assert error.value.what == "it is paused, and not by this collection"
+    assert error.value.commands[0] == "kubectl -n default rollout resume deployment/foo"
+
+
+def test_deployment_paused_after_all_pods_are_replaced_ends_its_update():
+    model = cluster()
+    run_task(request_for(image="myimage:v2", max_surge=1), model, until="update")
+    model.settle()
+    write_record_as_other_client(model, json.dumps(record(model)), paused=True)
+
+    assert run_task(UPDATE, model) == ["annotate"]
+
+    assert record(model)["outcome"] == "updated" and foo_of(model).settings["paused"] is True
+
+
 def test_recreate_has_no_pause():
     model = cluster(strategy={"type": "Recreate"})
     with pytest.raises(RolloutError, match="the Deployment's strategy is Recreate"):

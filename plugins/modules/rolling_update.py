@@ -198,8 +198,13 @@ options:
     choices: [TerminationStarted, TerminationComplete]
     default: TerminationStarted
   min_ready_seconds:
-    description: Seconds that a new pod must be ready before it counts as available. Changes
-      C(minReadySeconds) of the controller. By default, C(minReadySeconds) is not changed.
+    description:
+      - Seconds that a new pod must be ready before it counts as available. Changes
+        C(minReadySeconds) of the controller. By default, C(minReadySeconds) is not changed.
+      - The rollback of an update in progress restores the previous value, unless the rollback
+        itself has this option.
+      - The value must be less than O(progress_deadline) and, for a Deployment, less than
+        C(spec.progressDeadlineSeconds).
     type: str
   # Canary
   pause_at:
@@ -262,9 +267,10 @@ options:
     default: true
   progress_deadline:
     description: Seconds without progress, such as another available pod, after which the task
-      fails, and O(on_failure) applies. The time of O(soak) does not count. During the update, this
-      value replaces C(spec.progressDeadlineSeconds) of a Deployment. A problem that waiting cannot
-      fix ends the task earlier (O(failure_grace)).
+      fails, and O(on_failure) applies. The time of O(soak) does not count. A problem that waiting
+      cannot fix ends the task earlier (O(failure_grace)). The task does not use
+      C(spec.progressDeadlineSeconds) of a Deployment, which has the same value before and after the
+      update.
     type: str
     default: "600"
   timeout:

@@ -68,6 +68,8 @@ ROWS = (
     Row("a rollback from a pause", ROLL_BACK, earlier_tasks=(PAUSE,)),
     Row("a rollback from a pause, then the update", ROLL_BACK, earlier_tasks=(PAUSE,),
         next_task=UPDATE),
+    Row("a rollback from a pause with min_ready_seconds", ROLL_BACK,
+        earlier_tasks=({**PAUSE, "min_ready_seconds": 1},), kinds=SERVER_DRIVEN),
     Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, earlier_tasks=(UPDATE,)),
     Row("a rollback to the template before other labels", {**ROLL_BACK, "to_revision": "previous"},
         earlier_tasks=(RELABEL,), kinds=("ReplicationController",)),

@@ -255,6 +255,8 @@ class History(RuleBasedStateMachine):
         self.budget: Json | None = None
         #: Acceptable numbers of replicas: several if another client has scaled during an update.
         self.sizes = {replicas}
+        #: Values of min_ready_seconds of the tasks that may have started the current update.
+        self.requested_ready_seconds: set[int] = set()
         #: The options of the last task, unless its update is complete.
         self.pending_task: Json | None = None
         #: Tasks that may have started the current update, oldest first.
@@ -275,6 +277,8 @@ class History(RuleBasedStateMachine):
         self.skips_final_check = False
         self.world.create(kind, replicas, BROKEN if is_broken else FIRST_IMAGE, fields or {})
         self.user_fields = self._current_user_fields()
+        #: Acceptable values of minReadySeconds before the current update.
+        self.ready_seconds = {self._current_ready_seconds()}
         self.has_used_broken_image = is_broken
         self.is_previous_version_broken = is_broken
         self.never_worked = is_broken
@@ -597,6 +601,33 @@ class History(RuleBasedStateMachine):
         spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
+    def _current_ready_seconds(self) -> int:
+        item = self.world.get(self.kind, self.name) or {"spec": {}}
+        return item["spec"].get("minReadySeconds") or 0
+
+    def _check_ready_seconds(self, params: Json, run: TaskRun) -> None:
+        """Assert that a completed update has set minReadySeconds, and that a rollback has restored
+        the previous value.
+        """
+        seconds = params.get("min_ready_seconds")
+        requested = set() if seconds is None else {int(seconds)}  # a text in a suggested command
+        if run.result.get("rollout", {}).get("phase") != "complete":
+            self.requested_ready_seconds |= requested
+            return
+        is_rollback = params.get("state") == "rolled_back" and "to_revision" not in params
+        is_done = run.outcome == "done"
+        if is_done and run.result["changed"] and requested:
+            expected = requested
+        elif (is_done and is_rollback) or "is rolled back to" in run.message:
+            expected = self.ready_seconds
+        else:
+            expected = self.ready_seconds | self.requested_ready_seconds
+        seconds = self._current_ready_seconds()
+        is_known = self.kind in SERVER_DRIVEN and not (self.has_lost_record or self.is_migrating)
+        assert seconds in expected or not is_known, (
+            f"minReadySeconds is {seconds} instead of {expected}: {run.message}")
+        self.ready_seconds, self.requested_ready_seconds = {seconds}, set()
+
     def _restorable_fields(self, fields: Json | None = None) -> Json:
         """Return the fields that an update must restore, by default from the current spec."""
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
@@ -647,6 +678,7 @@ class History(RuleBasedStateMachine):
     def _record_result(self, params: Json, run: TaskRun) -> None:
         """Record whether an update is pending, and assert that a complete one leaves no old pods.
         """
+        self._check_ready_seconds(params, run)
         is_migration = params.get("state") == "migrated"
         self.is_migrating = (is_migration or self.is_migrating) and run.outcome != "done"
         # A migration that was killed before its first handover leaves an empty ReplicaSet.

@@ -75,6 +75,8 @@ SITES: dict[str, str] = {
     "flows/daemonset/planner.py::_refuse_impossible_pause": SHOWS,
     "flows/deployment/planner.py::refuse_paused":
         "test_deployment_paused_by_another_client_is_resumed",
+    "flows/deployment/planner.py::_refuse_long_min_ready_seconds":
+        "test_min_ready_seconds_are_lowered",
     "flows/deployment/planner.py::_unreadable_record": EDITS,
     "flows/deployment/planner.py::_settings_during_pause":
         "test_deployment_beyond_the_requested_pause_is_rolled_back",

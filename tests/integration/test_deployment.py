@@ -291,6 +291,22 @@ def test_deployment_paused_by_another_client_during_an_update_is_refused(namespa
     assert pod_counts(namespace) == (3, 0)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("options", [{}, {"max_surge": 2}, {"pause_at": 1}], ids=str)
+def test_rollback_restores_min_ready_seconds(namespace, options):
+    """The API server requires a progressDeadlineSeconds above minReadySeconds."""
+    before = settings(namespace.make_deployment(3, minReadySeconds=1, progressDeadlineSeconds=50))
+    with pytest.raises(RolloutError, match=r"min_ready_seconds \(50 s\) must be less than"):
+        update(namespace, min_ready_seconds=50, **options)
+    assert settings(namespace.deployment()) == before
+    waits = {} if "pause_at" in options else {"wait": False}
+    update(namespace, min_ready_seconds=49, **options, **waits)
+
+    roll_back(namespace)
+
+    assert settings(namespace.deployment()) == before and pod_counts(namespace) == (3, 0)
+
+
 def test_revision_numbers_equal_those_of_kubectl(namespace):
     namespace.make_deployment(3)
     for image in ("myimage:v2", "myimage:v3"):

@@ -235,6 +235,18 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
 
 
 @pytest.mark.full
+def test_min_ready_seconds_are_lowered(namespace, terminal):
+    namespace.make_deployment(1, progressDeadlineSeconds=2)
+
+    (rerun,) = terminal.failure_commands(kind="Deployment", image="myimage:v2",
+                                         min_ready_seconds=5)
+
+    terminal.execute_successfully(rerun)
+    assert pod_tags(namespace) == ["v2"]
+    assert namespace.deployment()["spec"]["minReadySeconds"] == 1
+
+
+@pytest.mark.full
 def test_outdated_replica_set_is_corrected(namespace, terminal):
     """The Deployment controller does not begin the rollout, and the status is up to date."""
     namespace.make_deployment(2)

@@ -255,6 +255,18 @@ class DeploymentModel(SettlingMixin, SimulatedDeployments):
         duplicate.items, duplicate.sets = dict(self.items), self.sets.copy()
         return duplicate
 
+    def write(self, write: Write) -> bool:
+        """Apply a write. Raises AssertionError if the API server would refuse the Deployment."""
+        is_written = super().write(write)
+        if item := self.items.get(write.name):
+            # ValidateDeploymentSpec in pkg/apis/apps/validation/validation.go
+            settings = Deployment.from_api(item).settings
+            seconds, deadline = settings["minReadySeconds"], settings["progressDeadlineSeconds"]
+            assert deadline is None or deadline > (seconds or 0), (
+                f"progressDeadlineSeconds ({deadline}) must be greater than minReadySeconds "
+                f"({seconds})")
+        return is_written
+
     def moves(self) -> list[Move]:
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced_names()]
 

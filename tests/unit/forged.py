@@ -74,6 +74,7 @@ DOCUMENTS: dict[str, Json] = {
                                "who": "root@here", "request": "0123456789",
                                "template": "0123456789", "set": "payments-1", "revision": 1,
                                "to_revision": 1, "paused": 1,
+                               "min_ready_seconds": {"from": 2**31 - 2, "to": 0},
                                "original": {"strategy": {"type": "Recreate"}, "paused": True,
                                             "minReadySeconds": 2**31 - 2,
                                             "progressDeadlineSeconds": 1},

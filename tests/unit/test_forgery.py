@@ -59,6 +59,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.o
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import (
     SimulatedMigration,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.server_driven.observed import (
+    MAX_UNPROVEN_READY_SECONDS,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.observed import (
     max_unavailable_pods,
 )
@@ -497,7 +500,8 @@ class CheckingGateway(SimulatedGateway):
             if (path == "/spec/updateStrategy"
                     and max_unavailable(value.get("rollingUpdate") or {}, SIZE) > 1):
                 raise Violation(f"{write.name} gets the strategy {value}")
-            if path == "/spec/minReadySeconds" and self.kind in WITH_REVISIONS:
+            if (path == "/spec/minReadySeconds" and self.kind in WITH_REVISIONS
+                    and value > MAX_UNPROVEN_READY_SECONDS):
                 raise Violation(f"{write.name} gets minReadySeconds {value}")
             if path == "/spec/template" and not set(images_of(value).values()) <= REQUESTED_IMAGES:
                 raise Violation(f"{write.name} gets the images {images_of(value)}")

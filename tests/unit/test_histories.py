@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import hypothesis
 import pytest
-from history import BROKEN, KINDS, STATE_HEADING, History, TaskRun, add_state, steps
+from history import (
+    BROKEN,
+    KINDS,
+    SERVER_DRIVEN,
+    STATE_HEADING,
+    History,
+    TaskRun,
+    add_state,
+    steps,
+)
 from simulated import SimulatedWorld
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -43,6 +52,37 @@ def test_task_after_an_interrupted_one_warns_of_max_unavailable(task, death, nex
                for warning in run.result["warnings"])
     spec = history.world.get("DaemonSet", "foo")["spec"]
     assert spec["updateStrategy"]["rollingUpdate"] == ONE
+    history.teardown()
+
+
+@pytest.mark.parametrize("kind", SERVER_DRIVEN)
+@pytest.mark.parametrize("options", [{}, {"pause_at": 1}], ids=str)
+@pytest.mark.parametrize("death", [None, (1, True), (2, True)])
+def test_rollback_restores_min_ready_seconds(kind, options, death):
+    """A later update with the same option sets the value for good."""
+    history = SimulatedHistory()
+    history.start(kind, 3)
+    task = {"image": "myimage:v2", "min_ready_seconds": 30, **options}
+    history._run_with_suggestions(task, death)
+    history._run({"state": "rolled_back"}, None)
+    expected = 0 if death == (1, True) or options else 30
+    assert history._current_ready_seconds() == expected
+
+    history._run({**task, "image": "myimage:v3"}, None)
+    history._run({"image": "myimage:v3"}, None)
+
+    assert history._current_ready_seconds() == 30
+    history.teardown()
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_rollback_after_a_failure_restores_min_ready_seconds(kind):
+    history = SimulatedHistory()
+    history.start(kind, 3)
+
+    run = history._run({"image": BROKEN, "min_ready_seconds": 5, "on_failure": "rollback"}, None)
+
+    assert "is rolled back to" in run.message and history._current_ready_seconds() == 0
     history.teardown()
 
 

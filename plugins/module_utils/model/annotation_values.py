@@ -10,7 +10,7 @@ import json
 import re
 import typing as t
 
-from .fields import Json
+from .fields import Json, is_count
 from .identity import is_name
 
 #: Maximum length of a string, and maximum entries of a mapping, in an annotation.
@@ -59,6 +59,12 @@ def is_short_string(value: t.Any) -> bool:
 
 def is_string_mapping(value: t.Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def is_change_of_number(value: t.Any) -> bool:
+    """Return whether the value is None, or {"from": ..., "to": ...} with two counts."""
+    return value is None or (isinstance(value, dict) and value.keys() == {"from", "to"}
+                             and all(map(is_count, value.values())))
 
 
 def is_image_mapping(value: t.Any) -> bool:

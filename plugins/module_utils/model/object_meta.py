@@ -130,7 +130,7 @@ class Rollout:
     after: dict[str, str]  # images by container
     #: When the update began or was last reversed, in RFC 3339.
     time: str
-    #: The name of the ReplicaSet or ControllerRevision with the previous template, or "".
+    #: The name of the ReplicaSet or ControllerRevision with the previous template, or "". Key: set.
     previous_name: str
     #: The highest revision number at the start of the update, or 0.
     revision: int
@@ -146,6 +146,8 @@ class Rollout:
     paused: int | None = None
     #: A time whose change wakes the DaemonSet controller. Nothing reads the value.
     woken: str = ""
+    #: minReadySeconds before the update ("from") and at its end ("to"), or None if equal.
+    min_ready_seconds: Json | None = None
 
     @property
     def is_rolling_back(self) -> bool:
@@ -154,11 +156,11 @@ class Rollout:
     @property
     def text(self) -> str:
         """Return the value of the annotation."""
-        # The key "set" holds the name of a ReplicaSet or ControllerRevision.
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
                   "set": self.previous_name, "revision": self.revision, "original": self.original,
                   "paced": self.overrides, "request": self.request, "template": self.template,
-                  "to_revision": self.to_revision, "paused": self.paused, "woken": self.woken}
+                  "to_revision": self.to_revision, "paused": self.paused, "woken": self.woken,
+                  "min_ready_seconds": self.min_ready_seconds}
         return canonical({key: value for key, value in record.items() if value not in (None, "")})
 
 
@@ -275,14 +277,15 @@ def rollout(annotations: Annotations) -> Rollout | None:
                 and all(record.get(field) is None or fields.is_count(record[field])
                         for field in ("to_revision", "paused"))
                 and fields.is_count(record.get("revision"))
+                and values.is_change_of_number(record.get("min_ready_seconds"))
                 and has_only_valid_settings(original) and has_only_valid_settings(overrides)
                 and original.keys() == overrides.keys() - {"paused"})
     if not is_valid or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
     return Rollout(record["outcome"], record["from"], record["to"], record.get("time", ""),
                    record.get("set", ""), record["revision"], original, overrides,
-                   record.get("request", ""), record.get("template", ""),
-                   record.get("to_revision"), record.get("paused"))
+                   record.get("request", ""), record.get("template", ""), record.get("to_revision"),
+                   record.get("paused"), min_ready_seconds=record.get("min_ready_seconds"))
 
 
 def former_revisions(annotations: Annotations) -> frozenset[int]:

@@ -144,7 +144,8 @@ class Request:
         """Return the request to roll back the update."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
                                    rolls_back_to_previous=False, revision_template=None,
-                                   timeout=None, roll_on=(), checksums=None)
+                                   min_ready_seconds=None, timeout=None, roll_on=(),
+                                   checksums=None)
 
     def apply_to(self, template: Json) -> Json:
         """Return the desired template of a request that needs no dry run. Raises RolloutError."""

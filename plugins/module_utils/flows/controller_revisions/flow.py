@@ -115,7 +115,7 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
         caches = memory.caches(self.caches_type)
         if not memory.has_begun:
             record = observed.record if observed.in_progress else None
-            caches.baseline_settings = recorded.baseline_settings(request, primary, record)
+            caches.baseline_settings = recorded.baseline_settings(primary, record)
         observed = observed.with_observed_original_settings(caches.baseline_settings)
         return self.with_pods(request, observed, cluster, memory)
 

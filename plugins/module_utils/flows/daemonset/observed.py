@@ -15,8 +15,9 @@ the record counts only with this evidence:
 | the previous template | a pod has this template, or the newest other revision is recorded |
 | the previous strategy | the DaemonSet has the other recorded strategy, that of the update |
 | the previous maxUnavailable | the number is at most the current maxUnavailable |
+| the previous minReadySeconds | the current value equals the recorded one; at most one hour |
 
-Exception to the last row: the previous maxUnavailable may be 1 if the current number is 0.
+Exception for maxUnavailable: the previous maxUnavailable may be 1 if the current number is 0.
 
 A forged record can still have two effects. The next task may "restore" forged settings when the
 task ends: OnDelete, a maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back

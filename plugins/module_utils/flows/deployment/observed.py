@@ -14,7 +14,7 @@ itself. Each claim of the record needs evidence:
 | it is a rollback | the current ReplicaSet had another revision number before, or will get one |
 | the previous template | except for the current ReplicaSet, the recorded ReplicaSet is the newest |
 | the previous settings | each field has the value that the update set, according to the record |
-| the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
+| the previous minReadySeconds | at most one hour, or a ReplicaSet has it (the server copies it) |
 
 The previous strategy and progressDeadlineSeconds are only in the record. They are restored if the
 API would accept them (object_meta.rollout), and if the recorded progressDeadlineSeconds is not the
@@ -32,10 +32,7 @@ from ...model.object_meta import Revision, Rollout
 from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller, revision_number
 from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
-from ..server_driven.observed import ServerDrivenObserved
-
-#: The highest recorded minReadySeconds that is restored although no ReplicaSet has it.
-MAX_UNPROVEN_READY_SECONDS = 3600
+from ..server_driven.observed import MAX_UNPROVEN_READY_SECONDS, ServerDrivenObserved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +75,12 @@ class DeploymentObserved(ServerDrivenObserved):
     def trusted_record(self) -> Rollout | None:
         """The record if the settings of the Deployment are settings of an update, else None."""
         return self.record if self._has_update_settings else None
+
+    @property
+    def proven_ready_seconds(self) -> list[int]:
+        newest_first = sorted(self.replica_sets, key=revision_number, reverse=True)
+        return [replica_set.min_ready_seconds for replica_set in newest_first
+                if replica_set.min_ready_seconds != NEVER_AVAILABLE]
 
     @property
     def is_record_confirmed(self) -> bool:
@@ -167,9 +170,9 @@ def find(primary: Controller | None,
                       if same_template(replica_set.template, primary.template,
                                        object_meta.HASH_LABEL)), None)
     history = sorted(map(_revision, own_sets), key=lambda revision: revision.number, reverse=True)
-    record = _credible_record(primary.rollout, own_sets)
     observed = DeploymentObserved(primary, successor, replica_sets=tuple(own_sets),
                                   history=tuple(history))
+    record = _credible_record(primary.rollout, observed.proven_ready_seconds)
     observed = dataclasses.replace(observed, record=record)
     if record and record.is_rolling_back and successor and not observed.was_template_used_before:
         return dataclasses.replace(observed,
@@ -184,7 +187,7 @@ def _revision(replica_set: Controller) -> Revision:
 
 
 def _credible_record(record: Rollout | None,
-                     replica_sets: t.Sequence[Controller]) -> Rollout | None:
+                     proven_ready_seconds: t.Sequence[int]) -> Rollout | None:
     """Return the record, or None if the settings to restore are values that only an update sets.
 
     An implausibly high minReadySeconds is replaced by the value of a ReplicaSet.
@@ -192,12 +195,8 @@ def _credible_record(record: Rollout | None,
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded_seconds = record.original.get("minReadySeconds") or 0
-    newest_first = sorted(replica_sets, key=revision_number, reverse=True)
-    proven_seconds = [
-        replica_set.min_ready_seconds
-        for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]
-    if (recorded_seconds > MAX_UNPROVEN_READY_SECONDS and proven_seconds
-            and recorded_seconds not in proven_seconds):
+    if (recorded_seconds > MAX_UNPROVEN_READY_SECONDS and proven_ready_seconds
+            and recorded_seconds not in proven_ready_seconds):
         return dataclasses.replace(record, original={
-            **record.original, "minReadySeconds": proven_seconds[0] or None})
+            **record.original, "minReadySeconds": proven_ready_seconds[0] or None})
     return None if recorded_seconds >= NEVER_AVAILABLE else record

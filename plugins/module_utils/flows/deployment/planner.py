@@ -62,6 +62,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return surge, budgets.limit_unavailable(self.observed.budgets, size, unavailable)
 
     def settings_during_update(self, desired_template: Json | None = None) -> Json:
+        self._refuse_long_min_ready_seconds()
         if self.request.overrides_strategy:
             self._refuse_recreate_strategy("max_surge and max_unavailable")
         if self.is_pause_requested:
@@ -203,6 +204,17 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                where=self.request.where,
                                next_command=f"leave {options} out, or change the strategy to "
                                             "RollingUpdate")
+
+    def _refuse_long_min_ready_seconds(self) -> None:
+        # | record | condition | step |
+        # | any | minReadySeconds would not be less than progressDeadlineSeconds | error |
+        seconds = self.baseline["minReadySeconds"] or 0
+        deadline = self.baseline["progressDeadlineSeconds"]
+        if deadline is not None and seconds >= deadline:
+            raise RolloutError(
+                f"min_ready_seconds ({seconds} s) must be less than progressDeadlineSeconds of the "
+                f"Deployment ({deadline} s)", where=self.request.where,
+                next_command=self.request.command(min_ready_seconds=deadline - 1))
 
     @property
     def warning_about_unrestored_settings(self) -> str:

@@ -13,10 +13,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ...model.fields import Json
 from ...model.object_meta import Revision, Rollout
 from ...model.observed import Observed
 from ...model.server_driven import ServerDriven
 from ...model.template import images_of
+
+#: The highest minReadySeconds that is restored although only the record has the value.
+MAX_UNPROVEN_READY_SECONDS = 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +80,11 @@ class ServerDrivenObserved(Observed):
         return self.record
 
     @property
+    def proven_ready_seconds(self) -> list[int]:
+        """The values of minReadySeconds that the cluster has stored, newest first."""
+        return []
+
+    @property
     def is_rolled_out(self) -> bool:
         """Whether all requested pods have the current template."""
         return self.are_all_pods_new
@@ -113,6 +122,14 @@ class ServerDrivenObserved(Observed):
     @property
     def in_progress(self) -> bool:
         return self.rollout is not None or self.does_status_show_update
+
+    @property
+    def restorable_min_ready_seconds(self) -> Json | None:
+        """The recorded change of minReadySeconds, or None if a rollback must not undo it."""
+        change = self.record.min_ready_seconds if self.record else None
+        is_restorable = change and (change["from"] <= MAX_UNPROVEN_READY_SECONDS
+                                    or change["from"] in self.proven_ready_seconds)
+        return change if is_restorable else None
 
     @property
     def newest_revision_number(self) -> int:

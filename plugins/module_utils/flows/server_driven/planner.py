@@ -171,7 +171,7 @@ class Planner(Rules[ObservedT]):
                          observed.newest_revision_number,
                          *recorded.changed_fields(self.settings.baseline, settings),
                          fingerprint, self.initial_template_digest(desired_template),
-                         request.to_revision)
+                         request.to_revision, min_ready_seconds=self.settings.min_ready_seconds)
         self.refuse_too_large_annotations(record, desired_template)
         write = recorded.patch(primary, record.text, settings, desired_template)
         # After this step, the next turn of the same task might begin another restart: a controller
@@ -187,7 +187,8 @@ class Planner(Rules[ObservedT]):
         primary, settings = self.primary, self.settings.settings_during_update()
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current_record = dataclasses.replace(record, original=original, overrides=overrides,
-                                             template=recorded.digest(primary), paused=None)
+                                             template=recorded.digest(primary), paused=None,
+                                             min_ready_seconds=self.settings.min_ready_seconds)
         # | updating, rolling back | the update needs new settings | **pace**: write the settings |
         if settings != primary.settings:
             return Step(Action.PACE, primary.name,

@@ -91,8 +91,8 @@ def refuse_too_large_annotations(request: Request, primary: ServerDriven, record
                                           "ReplicaSet, and adds some of its own")
 
 
-def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
-    """Return the settings to restore at the end of the update.
+def baseline_settings(primary: ServerDriven, record: Rollout | None) -> Json:
+    """Return the settings to restore at the end of the update, without a requested change.
 
     record: the record of the update. None if no update is in progress, or if the record may be
     forged.
@@ -107,8 +107,6 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
             # valid only with the type OnDelete.
             settings[field] = (restored_value if has_only_valid_settings({field: restored_value})
                                else original)
-    if request.min_ready_seconds is not None:
-        settings["minReadySeconds"] = request.min_ready_seconds or None
     return settings
 
 

@@ -32,8 +32,34 @@ class Settings(t.Generic[ObservedT]):
 
     @functools.cached_property
     def baseline(self) -> Json:
-        """The settings to restore at the end of the update."""
-        return recorded.baseline_settings(self.request, self.primary, self.observed.trusted_record)
+        """The settings at the end of the update."""
+        settings, change = self._restored_settings, self._effective_min_ready_seconds
+        is_unchanged = (settings["minReadySeconds"] or 0) == change["to"]
+        return settings if is_unchanged else {**settings, "minReadySeconds": change["to"] or None}
+
+    @property
+    def min_ready_seconds(self) -> Json | None:
+        """The change of minReadySeconds, for the record (see Rollout); None without a change."""
+        change = self._effective_min_ready_seconds
+        return change if change["from"] != change["to"] else None
+
+    @functools.cached_property
+    def _restored_settings(self) -> Json:
+        return recorded.baseline_settings(self.primary, self.observed.trusted_record)
+
+    @property
+    def _effective_min_ready_seconds(self) -> Json:
+        """minReadySeconds before the update ("from") and at its end ("to")."""
+        request, observed = self.request, self.observed
+        current = self._restored_settings["minReadySeconds"] or 0
+        # Without a confirmed record, only a rollback shows that the recorded update has not ended.
+        is_unfinished = request.rolls_back_update or observed.is_record_confirmed
+        recorded_change = observed.restorable_min_ready_seconds if is_unfinished else None
+        previous = (recorded_change["from"] if recorded_change and recorded_change["to"] == current
+                    else current)
+        default = previous if request.state.rolls_back else current
+        return {"from": previous, "to": default if request.min_ready_seconds is None
+                else request.min_ready_seconds}
 
     # Defined by each kind
 

@@ -15,6 +15,7 @@ the record needs evidence:
 | the previous template | the revision is currentRevision, or the newest except updateRevision |
 | the previous strategy | the current strategy equals the recorded strategy for the update |
 | the previous maxUnavailable | the number is at most the current maxUnavailable |
+| the previous minReadySeconds | the current value equals the recorded one; at most one hour |
 
 A forged record can still have two effects. The next task may end with the "restoration" of
 forged settings: another partition, OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back

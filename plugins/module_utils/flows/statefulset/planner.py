@@ -142,7 +142,8 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
         record = Rollout(Rollout.UPDATING, primary.images, primary.images, self.observed.now,
                          primary.update_revision, 0,
                          *recorded.changed_fields(baseline, settings), fingerprint,
-                         recorded.digest(primary), request.to_revision)
+                         recorded.digest(primary), request.to_revision,
+                         min_ready_seconds=self.settings.min_ready_seconds)
         write = recorded.patch(primary, record.text, settings)
         return Step(Action.PACE, primary.name, write, before="OnDelete", after="RollingUpdate")
 

@@ -11,7 +11,7 @@ import json
 
 import pytest
 from builders import NOW, patch_tests, plan, run_to_end, template
-from cluster_models import DeploymentModel, foo_of, record
+from cluster_models import DeploymentModel, Move, foo_of, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -422,6 +422,86 @@ def test_deployment_paused_after_all_pods_are_replaced_ends_its_update():
     assert run_task(UPDATE, model) == ["annotate"]
 
     assert record(model)["outcome"] == "updated" and foo_of(model).settings["paused"] is True
+
+
+LONG_REQUIRED_TIME = {"min_ready_seconds": 120, "image": "myimage:v2"}
+
+
+@pytest.mark.parametrize("options", [{}, {"max_surge": 2}, {"pause_at": "1"}], ids=str)
+def test_min_ready_seconds_above_the_deadline_of_the_deployment_are_refused(options):
+    """The API server would accept the first patch, because an update raises the deadline."""
+    model = cluster(progressDeadlineSeconds=120)
+
+    with pytest.raises(RolloutError) as error:
+        decide(request_for(**LONG_REQUIRED_TIME, **options), model)
+
+    assert error.value.what == ("min_ready_seconds (120 s) must be less than "
+                                "progressDeadlineSeconds of the Deployment (120 s)")
+    assert "min_ready_seconds=119" in error.value.next_command
+    run_task(request_for(**{**LONG_REQUIRED_TIME, **options, "min_ready_seconds": 119}), model)
+    assert foo_of(model).images == {"web": "myimage:v2"}
+
+
+@pytest.mark.parametrize("request_, image", [
+    (CANARY, "myimage:v2"), (UPDATE, "myimage:v2"), (ROLLBACK, "myimage:v1")],
+    ids=["pause", "update", "rollback"])
+def test_long_min_ready_seconds_in_the_record_of_an_earlier_version_are_refused(request_, image):
+    model = cluster(progressDeadlineSeconds=120)
+    run_task(CANARY, model)
+    stored_record = record(model)
+    stored_record["original"]["minReadySeconds"] = 180
+    write_record_as_other_client(model, json.dumps(stored_record))
+
+    with pytest.raises(RolloutError, match=r"min_ready_seconds \(180 s\) must be less than"):
+        decide(request_, model)
+
+    run_task(dataclasses.replace(request_, min_ready_seconds=119), model)
+    assert foo_of(model).images == {"web": image}
+
+
+@pytest.mark.parametrize("options, until", [
+    ({}, "update"), ({"max_surge": 2}, "update"), ({"pause_at": "1"}, "update"),
+    ({"pause_at": "1"}, "end")], ids=str)
+@pytest.mark.parametrize("seconds_before", [None, 10, 4000])
+def test_rollback_restores_min_ready_seconds(options, until, seconds_before):
+    """A ReplicaSet proves a value of more than an hour."""
+    model = cluster(progressDeadlineSeconds=5000, minReadySeconds=seconds_before)
+    run_task(request_for(image="myimage:v2", min_ready_seconds=30, **options), model, until=until)
+    model.make(next(iter(model.moves()), Move("roll", "foo")))
+    run_task(request_for(image="myimage:v2", wait=False), model, until="pace")
+
+    run_task(ROLLBACK, model)
+
+    assert foo_of(model).settings["minReadySeconds"] == seconds_before
+    assert foo_of(model).images == {"web": "myimage:v1"}
+
+
+@pytest.mark.parametrize("recorded, expected", [
+    (None, 30), ({"from": 5, "to": 30}, 5), ({"from": 5, "to": 31}, 30),
+    ({"from": 3600, "to": 30}, 3600), ({"from": 3601, "to": 30}, 30)])
+def test_rollback_restores_only_plausible_min_ready_seconds(recorded, expected):
+    """Another client may have changed minReadySeconds or the record during the update."""
+    model = cluster(progressDeadlineSeconds=5000)
+    run_task(request_for(image="myimage:v2", min_ready_seconds=30), model, until="update")
+    model.make(next(move for move in model.moves() if move.verb == "roll"))
+    write_record_as_other_client(model, json.dumps({**record(model),
+                                                    "min_ready_seconds": recorded}))
+
+    run_task(ROLLBACK, model)
+
+    assert foo_of(model).settings["minReadySeconds"] == expected
+
+
+@pytest.mark.parametrize("change", [
+    5, [], {}, {"from": 5}, {"from": -1, "to": 30}, {"from": "5", "to": 30},
+    {"from": 5, "to": 30, "by": 1}], ids=str)
+def test_record_with_an_invalid_change_of_min_ready_seconds_is_not_readable(change):
+    model = cluster()
+    run_task(CANARY, model)
+    write_record_as_other_client(model, json.dumps({**record(model),
+                                                    "min_ready_seconds": change}))
+
+    assert foo_of(model).rollout is None
 
 
 def test_recreate_has_no_pause():

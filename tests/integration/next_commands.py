@@ -146,6 +146,7 @@ SITES: dict[str, str] = {
     "traffic/causes.py::_unready_pods": SHOWS,
     "traffic/causes.py::causes": PART,
     "traffic/follower.py::follow": SAME + "see test_update_with_a_split",
+    "traffic/planner.py::_refuse_split_of_another_controller": SHOWS,
     "traffic/planner.py::service_of_split": SHOWS,
     "traffic/request.py::kubectl": PART,
     "traffic/split_run.py::replace_missing_route": SHOWS,

@@ -69,8 +69,6 @@ class Planner(Rules[ObservedT]):
         # | updating | `restarted` with `wait: false`, all pods are restarted | **update** |
         # No task has recorded the end of the last restart, because no task has waited for the end.
         if self.restarts_without_wait and self.observed.are_all_pods_new:
-            if record.paused is None:
-                self.refuse_paused()
             return self.begin(desired_template, Rollout.UPDATING)
         return self._resume(record)
 
@@ -226,7 +224,7 @@ class Planner(Rules[ObservedT]):
         origin = "" if was_template_set_by_task else (
             " Another client has changed the template since the update to "
             f"{image_names(record.after)}")
-        rollback_commands = self._rollback_commands()
+        rollback_commands = _rollback_commands(request, self.observed)
         return RolloutError(
             f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
             f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
@@ -234,17 +232,16 @@ class Planner(Rules[ObservedT]):
                 *commands.finish(request, record, was_template_set_by_task, images),
                 *rollback_commands))
 
-    def _rollback_commands(self) -> list[str]:
-        """Return the commands that roll back the update in progress, as alternatives.
 
-        If the previous template is lost or ambiguous, each command names a revision.
-        """
-        observed = self.observed
-        if observed.can_roll_back:
-            return [self.request.command(State.ROLLED_BACK)]
-        revisions = observed.previous_revision_candidates or (observed.newest_other_revision,)
-        return [refusals.rollback_command(self.request, revision)
-                for revision in revisions if revision]
+def _rollback_commands(request: Request, observed: ServerDrivenObserved) -> list[str]:
+    """Return the commands that roll back the update in progress, as alternatives.
+
+    If the previous template is lost or ambiguous, each command names a revision.
+    """
+    if observed.can_roll_back:
+        return [request.command(State.ROLLED_BACK)]
+    revisions = observed.previous_revision_candidates or (observed.newest_other_revision,)
+    return [refusals.rollback_command(request, revision) for revision in revisions if revision]
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:

@@ -21,7 +21,8 @@ Deployment, and the step that follows. "None" means that the object does not exi
 
 The rows at the end of this module belong to another table, about a DeploymentConfig
 (docs/internals/migration.md). A rollout is a ReplicationController of the DeploymentConfig. The
-active rollout is the newest complete rollout.
+active rollout is the newest complete rollout. "Open" means that the ControllerRevision exists, and
+that the template of its ReplicationController is not closed yet.
 """
 
 from __future__ import annotations
@@ -308,13 +309,13 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
     """Raise RolloutError unless the active rollout exists, and no other rollout requests pods."""
     rollout = active_rollout(config, observed.rollouts)
-    # | exists | none | no rollout is complete | error |
+    # | exists | none, or open | no rollout is complete | error |
     if rollout is None:
         raise RolloutError("it has no complete rollout to migrate",
                            where=request.where,
                            next_command=(f"{request.oc} rollout latest dc/{config.name}", "then:",
                                          request.command()))
-    # | exists | none | a rollout that is not active requests pods | error |
+    # | exists | none, or open | a rollout that is not active requests pods | error |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and other_rollout.replicas:
             raise RolloutError(f"its rollout {other_rollout.name} requests pods, although "
@@ -337,21 +338,30 @@ def _prepare_config(request: Request, observed: MigrationObserved,
     # | not paused | any | any | pause the DeploymentConfig |
     if not config.is_paused:
         return pause(config)
-    rollout = active_rollout(config, observed.rollouts)
+    rollout, stored = active_rollout(config, observed.rollouts), observed.stored
+    controller = observed.controller
     # | paused | exists, no ReplicaSet | another rollout is active | delete the ControllerRevision |
-    if observed.stored:
-        is_outdated = (rollout and rollout.uid != observed.stored["uid"]
-                       and observed.replica_set is None)
-        return (delete_stored_revision(request, "another rollout has the pods", ends_task=False)
-                if is_outdated else None)
-    # | paused, not yet observed by OpenShift | none | any | wait |
+    if stored and rollout and rollout.uid != stored["uid"]:
+        if observed.replica_set is None:
+            return delete_stored_revision(request, "another rollout has the pods", ends_task=False)
+        # | paused | exists, and the stored rollout | another rollout is active | error |
+        if controller and controller.uid == stored["uid"] and not controller.is_deleting:
+            raise RolloutError(f"its rollout {rollout.name} has completed during the migration of "
+                               f"{controller.name}",
+                               where=request.where,
+                               next_command=(request.command(State.ROLLED_BACK), "then:",
+                                             request.command()))
+    if stored and (controller is None or controller.is_deleting
+                   or handover.is_closed(controller)):
+        return None
+    # | paused, not yet observed by OpenShift | none, or open | any | wait |
     if not config.is_observed:
         return Wait(f"OpenShift observes that {config.name} is paused", is_condition=True)
-    # | paused | none | a rollout that began before the pause is in progress | wait |
+    # | paused | none, or open | a rollout that began before the pause is in progress | wait |
     if name := rollout_in_progress(config, observed.rollouts):
         return Wait(f"the rollout {name} has ended", is_condition=True)
     _refuse_unclear_rollout(request, observed, config)
-    # | paused | none | a rollout that is not active may still have pods | wait |
+    # | paused | none, or open | a rollout that is not active may still have pods | wait |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and not other_rollout.is_empty:
             return Wait(f"pods of {other_rollout.name}: {other_rollout.current}")

@@ -204,6 +204,46 @@ def test_newest_rollout_is_migrated_if_it_completes_before_the_replica_set_exist
     assert world.cluster.find(REVISION, "foo-migration")["data"]["uid"] == "uid of foo-2"
 
 
+def roll_out(world, phase):
+    """Resume foo like another client. OpenShift rolls out foo-2 and scales foo-1."""
+    is_complete = phase == "Complete"
+    world.merge("DeploymentConfig", spec={"paused": False}, status={"latestVersion": 2})
+    world.cluster._items["ReplicationController", "foo-2"] = rollout(2, 2 if is_complete else 1,
+                                                                     phase)
+    if is_complete:
+        world.merge("ReplicationController", "foo-1", spec={"replicas": 0}, status={"replicas": 0})
+
+
+@pytest.mark.parametrize("step_count", [3, 4, 5])
+def test_rollout_that_completes_during_the_migration_keeps_its_pods(step_count):
+    world = World()
+    world.run_steps(step_count)
+    roll_out(world, "Complete")
+    assert world.cluster.write(world.decide().write)
+    with pytest.raises(RolloutError,
+                       match="its rollout foo-2 has completed during the migration of "
+                             "foo-1") as error:
+        world.decide()
+    assert error.value.commands == [CONFIG_ROLLBACK.command(), MIGRATE_CONFIG.command()]
+    assert world.run_steps(request=CONFIG_ROLLBACK)[-1] == RESUME
+    assert world.observe().controller.name == "foo-2" and world.owner_uids == {"uid of foo-1"}
+    world.cluster.settle()
+    assert world.run_steps(2) == ALL[:2]
+
+
+@pytest.mark.parametrize("step_count", [2, 3])
+def test_rollout_in_progress_is_awaited_until_the_template_is_closed(step_count):
+    world = World()
+    world.run_steps(step_count)
+    roll_out(world, "Running")
+    assert world.run_steps() == [PAUSE]
+    assert world.decide() == Wait("the rollout foo-2 has ended", is_condition=True)
+    world.merge("ReplicationController", "foo-2",
+                metadata={"annotations": {object_meta.ROLLOUT_PHASE: "Failed"}})
+    with pytest.raises(RolloutError, match="its rollout foo-2 requests pods, although foo-1"):
+        world.decide()
+
+
 def test_scaled_up_old_rollout_prevents_the_deletion():
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.run_steps(9)

@@ -397,6 +397,25 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
 
 
 @pytest.mark.full
+def test_paused_deployment_of_a_migration_is_resumed(namespace, terminal):
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
+    namespace.make_rc(1)
+    with pytest.raises(Killed):
+        namespace.roll(module="migrate_to_deployment", state="migrated",
+                       fault=kill_at_write(8, True))
+    container = {"name": "web", "image": "myimage:v2"}
+    namespace.patch_deployment({"spec": {"paused": True, "template": {"spec": {
+        "containers": [container]}}}})
+
+    resume, finish = terminal.failure_commands(module="migrate_to_deployment")
+
+    assert pod_tags(namespace) == ["v1"]
+    emulate_kubectl(namespace, resume)
+    assert terminal.execute_successfully(finish)["rollout"]["phase"] == "complete"
+    assert pod_tags(namespace) == ["v2"]
+
+
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
 def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):

@@ -135,19 +135,27 @@ def is_created_by_migration(request: Request, controller: Controller, observed: 
     """Return whether this migration has created `controller`, the ReplicaSet or the Deployment.
 
     Once the migrated controller is deleted, a Deployment that owns the ReplicaSet is accepted with
-    any template.
+    any template. A Deployment that is not paused need not own a ReplicaSet, since an update may
+    have deleted the ReplicaSet (revisionHistoryLimit).
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
     manifest = (deployment_manifest(request, observed, stored) if controller is deployment
                 else replica_set_manifest(request, stored))
-    has_expected_manifest = (
-        controller.selector == manifest["spec"]["selector"]["matchLabels"]
-        and _are_equal_templates(controller.template, manifest["spec"]["template"]))
-    if controller is deployment:
-        return has_expected_manifest or bool(
-            replica_set and adopter_uid and replica_set.owner_uid == adopter_uid)
-    return has_expected_manifest and controller.owner_uid in ("", adopter_uid)
+    has_expected_selector = controller.selector == manifest["spec"]["selector"]["matchLabels"]
+    has_expected_manifest = has_expected_selector and _are_equal_templates(
+        controller.template, manifest["spec"]["template"])
+    if controller is not deployment:
+        return has_expected_manifest and controller.owner_uid in ("", adopter_uid)
+    if has_expected_manifest or not adopter_uid:
+        return has_expected_manifest
+    return (replica_set.owner_uid == adopter_uid if replica_set
+            else has_expected_selector and not deployment.settings["paused"])
+
+
+def has_template_of(deployment: Controller, replica_set: Controller) -> bool:
+    """Return whether the Deployment has the template from which the ReplicaSet creates pods."""
+    return same_template(deployment.template, replica_set.template, object_meta.HASH_LABEL)
 
 
 def _are_equal_templates(template: Json, other_template: Json) -> bool:

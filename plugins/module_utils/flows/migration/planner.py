@@ -35,7 +35,7 @@ from ...model.kinds import State
 from ...model.object_meta import StoredController
 from ...model.observed import Controller, revision_number
 from ...model.request import Request
-from ...model.server_driven import DeploymentConfig
+from ...model.server_driven import Deployment, DeploymentConfig
 from ...model.steps import (
     REVISION,
     Action,
@@ -58,6 +58,7 @@ from .manifests import (
     delete_stored_revision,
     deployment_manifest,
     has_stored_template,
+    has_template_of,
     is_created_by_migration,
     name_conflict,
     replica_set_manifest,
@@ -88,10 +89,18 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
             raise name_conflict(request, existing)
     if controller:
         return _decide_with_controller(request, controller, observed, stored)
+    deployment = observed.deployment
+    # | deleted | exists | the Deployment is being deleted | error |
+    if deployment:
+        refuse_deleting(request, deployment)
+    if observed.replica_set:
+        return _decide_with_replica_set(request, observed, observed.replica_set, stored)
+    # | deleted | exists | no ReplicaSet, and the Deployment is not paused | finish |
+    # An update of the Deployment may have deleted the ReplicaSet (revisionHistoryLimit).
+    if deployment and not deployment.settings["paused"]:
+        return _finish(request, observed, deployment)
     # | deleted | exists | no ReplicaSet | create the ReplicaSet with a closed template |
-    if observed.replica_set is None:
-        return _create_replica_set(request, stored)
-    return _decide_with_replica_set(request, observed, observed.replica_set, stored)
+    return _create_replica_set(request, stored)
 
 
 def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
@@ -108,9 +117,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     # controller has an owner, or while the template is closed. An owner is accepted with
     # `release_owner`, or if a DeploymentConfig is migrated. A name is taken if the ReplicaSet or
     # the Deployment exists.
-    if controller.is_updating:
-        raise RolloutError("an update is in progress: finish it or roll it back first",
-                           where=request.where)
+    _refuse_update(request, controller)
     refuse_deleting(request, controller)
     if controller.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {controller.owner}, which would create another "
@@ -131,6 +138,12 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
         raise name_conflict(request, existing)
     # | exists | none | a controller that the migration would delete has finalizers | error |
     refuse_finalizers(request, *observed.controllers_to_delete)
+
+
+def _refuse_update(request: Request, controller: Controller) -> None:
+    if controller.is_updating:
+        raise RolloutError("an update is in progress: finish it or roll it back first",
+                           where=request.where)
 
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
@@ -236,11 +249,9 @@ def _create_replica_set(request: Request, stored: StoredController) -> Step:
 
 def _decide_with_replica_set(request: Request, observed: MigrationObserved,
                              replica_set: Controller, stored: StoredController) -> Decision:
-    # | deleted | exists | the Deployment is being deleted | error |
-    if observed.deployment:
-        refuse_deleting(request, observed.deployment)
+    deployment = observed.deployment
     # | deleted | exists | no Deployment, and the ReplicaSet is being deleted | wait |
-    elif replica_set.is_deleting:
+    if deployment is None and replica_set.is_deleting:
         return wait_for_deletion(replica_set)
     # | deleted | exists | closed ReplicaSet with all pods | open the ReplicaSet |
     if handover.is_closed(replica_set):
@@ -251,7 +262,6 @@ def _decide_with_replica_set(request: Request, observed: MigrationObserved,
         return (step if step and replica_set.is_observed
                 else _open_replica_set(observed, replica_set, stored))
     # | deleted | exists | open ReplicaSet, no Deployment | create the Deployment, paused |
-    deployment = observed.deployment
     if deployment is None:
         return Step(Action.CREATE, request.name,
                     Create(deployment_manifest(request, observed, stored)),
@@ -259,11 +269,26 @@ def _decide_with_replica_set(request: Request, observed: MigrationObserved,
     if replica_set.owner_uid != deployment.uid or not revision_number(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "
                     f"{replica_set.name}", is_condition=True)
-    # | deleted | exists | the paused Deployment owns the ReplicaSet | resume the Deployment |
     if deployment.settings["paused"]:
+        # | deleted | exists | the paused Deployment is updated, or has another template | error |
+        # Another client has paused the Deployment. The resumption would replace pods.
+        _refuse_update(request, deployment)
+        if not has_template_of(deployment, replica_set):
+            raise RolloutError("its Deployment is paused, and has another template than its pods",
+                               where=request.where,
+                               next_command=("to replace the pods:",
+                                             f"{request.kubectl} rollout resume "
+                                             f"deployment/{deployment.name}", "then:",
+                                             request.command()))
+        # | deleted | exists | the paused Deployment owns the ReplicaSet | resume the Deployment |
         write = patch(deployment, test("/spec/paused", True),
                       {"op": "remove", "path": "/spec/paused"})
         return Step(Action.PACE, deployment.name, write, before="paused", after="no longer paused")
+    return _finish(request, observed, deployment)
+
+
+def _finish(request: Request, observed: MigrationObserved, deployment: Deployment) -> Decision:
+    """Return the decision after the resumption of the Deployment."""
     if not (deployment.is_observed
             and deployment.updated == deployment.current == deployment.available
             == deployment.replicas):

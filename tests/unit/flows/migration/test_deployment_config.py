@@ -244,6 +244,20 @@ def test_rollout_in_progress_is_awaited_until_the_template_is_closed(step_count)
         world.decide()
 
 
+def test_deployment_without_a_history_is_updated_before_the_end_of_its_migration():
+    """An update with a revisionHistoryLimit of 0 deletes the ReplicaSet of the migration."""
+    world = World(config(revisionHistoryLimit=0))
+    world.run_steps(ALL.index("pace Deployment") + 1)
+    (name,) = [name for kind, name in world.cluster._items if kind == "ReplicaSet"]
+    world.cluster._items["ReplicaSet", name] = None
+    world.merge("Deployment", spec={"template": rc(image="myimage:v2")["spec"]["template"]})
+    world.merge("Deployment", metadata={"deletionTimestamp": "now"})
+    with pytest.raises(RolloutError, match="is being deleted"):
+        world.decide()
+    world.merge("Deployment", metadata={"deletionTimestamp": None})
+    assert world.run_steps() == ALL[-2:]
+
+
 def test_scaled_up_old_rollout_prevents_the_deletion():
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.run_steps(9)

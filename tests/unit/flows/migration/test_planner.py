@@ -32,6 +32,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 # 3 close the ReplicationController, 4 reparent the pods, 5 delete the ReplicationController, 6 open
 # the ReplicaSet, 7 create the Deployment, 8 resume the Deployment, 9 delete the ControllerRevision.
 
+#: The record of an update of a Deployment.
+RECORD = object_meta.Rollout("updating", {"web": "myimage:v1"}, {"web": "myimage:v2"}, "", "", 1,
+                             {}, {"paused": True}, "").text
 RELEASE_OWNER = dataclasses.replace(MIGRATE, releases_owner=True)
 
 
@@ -306,6 +309,25 @@ def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers
         world.decide()
     assert error.value.why == "finalizers of Deployment foo: example.com/a"
     assert "patch deployment foo --type=merge" in error.value.next_command
+
+
+@pytest.mark.parametrize("step_count", [7, 8])
+@pytest.mark.parametrize("image, annotations, message, command", [
+    ("myimage:canary", {}, "its Deployment is paused, and has another template than its pods",
+     "kubectl -n default rollout resume deployment/foo"),
+    ("myimage:v1", {object_meta.LAST_ROLLOUT: RECORD}, "an update is in progress", ""),
+])
+def test_a_deployment_that_another_client_has_paused_stays_paused(
+        step_count, image, annotations, message, command):
+    world = World()
+    world.run_steps(step_count)
+    item = world.find("Deployment")
+    world.replace_item({**item, "metadata": {**item["metadata"], "annotations": annotations},
+                        "spec": {**item["spec"], "paused": True,
+                                 "template": rc(image=image)["spec"]["template"]}})
+    with pytest.raises(RolloutError, match=message) as error:
+        world.decide()
+    assert command in error.value.next_command
 
 
 @pytest.mark.parametrize("step_count", [1, 4])

@@ -102,7 +102,7 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_delete_config": OPENSHIFT,
     "flows/migration/planner.py::_refuse_unclear_rollout": OPENSHIFT,
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
-    "flows/migration/planner.py::_refuse_another_template": SHOWS,
+    "flows/migration/planner.py::_begin_again": SHOWS,
     "flows/migration/planner.py::_decide_with_replica_set":
         "test_paused_deployment_of_a_migration_is_resumed",
     "flows/migration/planner.py::_prepare_config": OPENSHIFT,

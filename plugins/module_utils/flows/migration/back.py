@@ -50,7 +50,9 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
     if stored is None:
         return _decide_without_stored_controller(request, observed)
     # | any | exists | the stored ReplicationController is deleted or being deleted | error |
-    if controller is None or controller.uid != stored["uid"] or controller.is_deleting:
+    # | any | exists | ReplicationController created again, ReplicaSet with pods | error |
+    if (controller is None or controller.is_deleting
+            or (controller.uid != stored["uid"] and observed.replica_set_has_pods)):
         raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
                            "cannot be rolled back",
                            where=request.where,

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ...model import object_meta
 from ...model.errors import RolloutError
 from ...model.fields import Json
@@ -121,13 +123,25 @@ def stored_images(stored: StoredController) -> dict[str, str]:
 # Comparison with existing objects
 
 
-def has_stored_template(request: Request, primary: Controller,
-                        stored: StoredController) -> bool:
-    """Return whether a controller has the stored selector and template, closed or not."""
+def has_changed(request: Request, primary: Controller, observed: MigrationObserved,
+                stored: StoredController) -> bool:
+    """Return whether the migrated controller differs from the stored controller.
+
+    Of a controller that is closed or being deleted, or whose DeploymentConfig was deleted, only the
+    selector and the template count. A ReplicaSet is scaled to the size of the controller, so the
+    size counts only if there is no ReplicaSet.
+    """
     spec = stored["manifest"]["spec"]
-    return primary.selector == spec["selector"] and _are_equal_templates(
-        without_rollout_identity(request, primary.template),
-        without_rollout_identity(request, spec["template"]))
+    has_lost_config = bool(request.kind.is_migration_only and observed.config is None)
+    if primary.uid == stored["uid"] and (handover.is_closed(primary) or primary.is_deleting
+                                         or has_lost_config):
+        return primary.selector != spec["selector"] or not _are_equal_templates(
+            without_rollout_identity(request, primary.template),
+            without_rollout_identity(request, spec["template"]))
+    size = spec["replicas"] if observed.replica_set else primary.replicas
+    manifest = revision_manifest(request, dataclasses.replace(primary, replicas=size),
+                                 observed.config)
+    return bool(manifest["data"] != stored)
 
 
 def is_created_by_migration(request: Request, controller: Controller, observed: MigrationObserved,

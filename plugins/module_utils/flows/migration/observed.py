@@ -45,6 +45,14 @@ class MigrationObserved(Observed):
         return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
 
     @property
+    def replica_set_has_pods(self) -> bool:
+        """Whether the ReplicaSet has pods, or may have pods because its template is open."""
+        replica_set, pods = self.replica_set, self.pods
+        return replica_set is not None and (
+            pods is None or bool(replica_set.current)
+            or any(pod.owner_uid == replica_set.uid for pod in pods))
+
+    @property
     def controller_in_git(self) -> Controller | None:
         return self.config or self.primary
 
@@ -72,10 +80,8 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     item = (cluster.find(Kind.REPLICA_SET, f"{request.name}-{template_hash}")
             if template_hash else None)
     replica_set = Controller.from_api(item, Kind.REPLICA_SET) if item else None
-    is_handing_over = (stored and replica_set and handover.is_closed(replica_set)
-                       and (controller is None or handover.is_closed(controller)))
-    pods = (cluster.live_pods(stored["manifest"]["spec"]["selector"]) if stored
-            and is_handing_over else None)
+    pods = (cluster.live_pods(stored["manifest"]["spec"]["selector"])
+            if stored and replica_set and handover.is_closed(replica_set) else None)
     return MigrationObserved(primary=controller or deployment or replica_set, successor=None,
                              pods=pods, controller=controller,
                              replica_set=replica_set, deployment=deployment, stored=stored,

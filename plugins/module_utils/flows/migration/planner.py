@@ -57,7 +57,7 @@ from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
     delete_stored_revision,
     deployment_manifest,
-    has_stored_template,
+    has_changed,
     has_template_of,
     is_created_by_migration,
     name_conflict,
@@ -158,19 +158,17 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
 def _decide_with_controller(request: Request, controller: Controller, observed: MigrationObserved,
                             stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists."""
-    # | created again (another uid) | exists | any | error |
-    if controller.uid != stored["uid"]:
+    # | created again (another uid) | exists | ReplicaSet with pods | error |
+    if controller.uid != stored["uid"] and observed.replica_set_has_pods:
         raise RolloutError("it was created again during its migration, when its pods already "
                            "belonged to the ReplicaSet",
                            where=request.where,
                            next_command=(f"{request.kubectl} delete rc {controller.name}", "then:",
                                          request.command()))
-    if controller.is_updating:
-        raise RolloutError("an update is in progress: finish it or roll it back first",
-                           where=request.where)
+    _refuse_update(request, controller)
+    if has_changed(request, controller, observed, stored):
+        return _begin_again(request, controller, observed)
     replica_set = observed.replica_set
-    if replica_set or handover.is_closed(controller):
-        _refuse_another_template(request, controller, stored)
     if replica_set is None:
         return _decide_without_replica_set(request, controller, observed, stored)
     # | exists | exists | the ReplicaSet is being deleted | hand its pods back, then wait |
@@ -194,12 +192,6 @@ def _decide_with_controller(request: Request, controller: Controller, observed: 
 def _decide_without_replica_set(request: Request, controller: Controller,
                                 observed: MigrationObserved, stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
-    # | open | outdated | no ReplicaSet | delete the ControllerRevision, then create it again |
-    # A closed controller is not stored again: it was closed after the creation of the ReplicaSet,
-    # which another client has deleted since.
-    if (not handover.is_closed(controller)
-            and revision_manifest(request, controller, observed.config)["data"] != stored):
-        return delete_stored_revision(request, "the controller has changed", ends_task=False)
     if controller.is_deleting:
         return wait_for_deletion(controller)
     # | has an owner | exists | no ReplicaSet | annotate: remove the owner reference |
@@ -227,18 +219,28 @@ def _hand_over(controller: Controller, replica_set: Controller, observed: Migrat
     return handover.delete_empty(controller)
 
 
-def _refuse_another_template(request: Request, controller: Controller,
-                             stored: StoredController) -> None:
-    # | exists | stores another template or selector | the ReplicaSet exists | error |
-    # A closed controller is checked even if there is no ReplicaSet. Another client may have changed
-    # the controller, or have forged both the ControllerRevision and the ReplicaSet.
-    if not has_stored_template(request, controller, stored):
+def _begin_again(request: Request, controller: Controller,
+                 observed: MigrationObserved) -> Decision:
+    """Return the decision if the controller differs from the stored controller.
+
+    Another client has changed the controller or created it again, or has forged the
+    ControllerRevision, perhaps with the ReplicaSet.
+    """
+    # | closed | outdated | any | error |
+    # | open | outdated | ReplicaSet with pods | error |
+    # A closed controller is not stored again, since its priority class is stored nowhere else.
+    if handover.is_closed(controller) or observed.replica_set_has_pods:
         raise RolloutError(
-            "its template or selector differs from the ControllerRevision "
-            f"{stored_revision_name(request)} of its migration",
-            where=request.where, next_command=("restore the template, or inspect the stored one:",
+            f"it differs from the ControllerRevision {stored_revision_name(request)} of its "
+            "migration",
+            where=request.where, next_command=("restore its fields, or inspect the stored ones:",
                                                f"{request.kubectl} get {REVISION.lower()} "
                                                f"{stored_revision_name(request)} -o yaml"))
+    # | open | outdated | ReplicaSet without pods | delete the ReplicaSet |
+    if observed.replica_set:
+        return handover.delete_empty(observed.replica_set)
+    # | open | outdated | no ReplicaSet | delete the ControllerRevision, then create it again |
+    return delete_stored_revision(request, "the controller has changed", ends_task=False)
 
 
 def _create_replica_set(request: Request, stored: StoredController) -> Step:

@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 from builders import make_status_stale, old, rc, run_past_waits
-from migrations import ALL_STEPS, MIGRATE, World, world_after
+from migrations import ALL_STEPS, MIGRATE, ROLLBACK, World, world_after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -179,24 +179,65 @@ def test_priority_class_is_restored():
     assert world.find("Deployment")["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
-@pytest.mark.parametrize("change", [{"replicas": 3}, {"selector": {"app": "foo", "more": "x"}},
-                                    {"template": rc(image="myimage:v9")["spec"]["template"]}],
-                         ids=["size", "selector", "template"])
-def test_a_change_before_the_creation_of_the_replica_set_is_stored(change):
-    world = world_after("create ControllerRevision")
+def rc_with(**changes):
+    """Return foo with two replicas and other fields in metadata, spec or the pod spec."""
+    item = rc(replicas=2)
+    parts = (item["metadata"], item["spec"], item["spec"]["template"]["spec"])
+    for field, value in changes.items():
+        next(part for part in parts if field in part or part is parts[-1])[field] = value
+    return item
+
+
+@pytest.mark.parametrize("change", [{"labels": {"app": "foo", "team": "x"}},
+                                    {"annotations": {"note": "x"}}, {"replicas": 3},
+                                    {"selector": {"app": "foo", "more": "x"}},
+                                    {"template": rc(image="myimage:v9")["spec"]["template"]},
+                                    {"priorityClassName": "high"}, {"uid": "another"}], ids=str)
+@pytest.mark.parametrize("step_count", [1, 2])
+def test_a_controller_that_changes_before_it_is_closed_is_stored_again(step_count, change):
+    world, item = World(), rc_with(**change)
+    world.run_steps(step_count)
+    world.replace_item(item)
+    world.replace_pods(item["metadata"]["uid"])
+    later_steps = ([*["delete ReplicaSet"] * (step_count - 1), "delete ControllerRevision",
+                    *ALL_STEPS] if step_count == 1 or "replicas" not in change
+                   else ["scale ReplicaSet", *ALL_STEPS[step_count:]])
+    assert world.run_steps() == later_steps
+    expected_world = World(item)
+    expected_world.replace_pods(item["metadata"]["uid"])
+    expected_world.run_steps()
+    expected, deployment = expected_world.find("Deployment"), world.find("Deployment")
+    assert deployment["spec"] == expected["spec"]
+    assert deployment["metadata"] == expected["metadata"]
+
+
+def test_min_ready_seconds_that_change_before_the_controller_is_closed_are_stored_again():
+    world = world_after("create ReplicaSet")
     item = world.find("ReplicationController")
-    item["spec"] = {**item["spec"], **change}
-    assert world.run_steps(2) == ["delete ControllerRevision", "create ControllerRevision"]
-    assert world.find(REVISION,
-                      "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"][
-                          "replicas"]
+    world.replace_item({**item, "spec": {**item["spec"], "minReadySeconds": 30}})
+    assert world.run_steps(2) == ["delete ReplicaSet", "delete ControllerRevision"]
+    world.run_steps()
+    assert world.find("Deployment")["spec"]["minReadySeconds"] == 30
 
 
-def test_recreated_controller_is_refused():
-    world = world_after("delete ReplicationController")
+def test_a_priority_class_that_changes_before_the_write_is_not_closed():
+    world = world_after("create ReplicaSet")
+    decision = world.decide()
+    world.replace_item(rc_with(priorityClassName="high"))
+    assert not world.cluster.write(decision.write)
+
+
+@pytest.mark.parametrize("step_count", [4, 5, 6])
+@pytest.mark.parametrize("request_", [MIGRATE, ROLLBACK], ids=["migration", "rollback"])
+@pytest.mark.parametrize("status", [{}, {"replicas": 0}], ids=["status", "stale status"])
+def test_recreated_controller_is_refused_after_its_pods_were_handed_over(step_count, request_,
+                                                                         status):
+    world = World()
+    world.run_steps(step_count)
+    world.replace_item(world.replica_set, **status)
     world.replace_item(rc(replicas=2, uid="another"))
-    with pytest.raises(RolloutError, match="it was created again"):
-        world.decide()
+    with pytest.raises(RolloutError, match=r"it was created again|its pods no longer belong"):
+        world.decide(request_)
 
 
 @pytest.mark.parametrize("item, expected_text", [
@@ -427,24 +468,32 @@ def test_invalid_stored_data_of_any_type_is_refused(data):
                                   "data": data}).decide()
 
 
-def forged_objects(image="myimage:evil"):
-    """Return, by kind, the objects that another client forges to get foo's pods."""
-    other_world = World(rc(replicas=2, image=image))
+def forged_objects(**changes):
+    """Return a ControllerRevision and a ReplicaSet that another client creates before the task."""
+    other_world = World(rc_with(**changes))
     other_world.run_steps(2)
-    return {REVISION: other_world.find(REVISION, "foo-migration"),
-            "ReplicaSet": other_world.replica_set}
+    return other_world.find(REVISION, "foo-migration"), other_world.replica_set
 
 
-def test_forged_objects_get_no_pods():
-    objects = forged_objects()
-    world = World(**objects)
-    with pytest.raises(RolloutError,
-                       match="its template or selector differs from the ControllerRevision "
-                             "foo-migration of its migration"):
-        world.decide()
-    world = World(ControllerRevision=objects[REVISION])
+@pytest.mark.parametrize("change", [
+    {"template": rc(image="myimage:evil")["spec"]["template"]}, {"priorityClassName": "lowest"},
+    {"labels": {"app": "payments"}}, {"annotations": {"note": "x"}}], ids=str)
+def test_forged_objects_get_no_pods(change):
+    revision, replica_set = forged_objects(**change)
+    world = World()
+    world.replace_item(revision)
+    world.replace_item(replica_set)
+    assert world.run_steps() == ["delete ReplicaSet", "delete ControllerRevision", *ALL_STEPS]
+    assert world.find("Deployment")["spec"]["template"] == template_of_foo()
+    assert world.find("Deployment")["metadata"]["labels"] == {"app": "foo"}
+    world = World(ControllerRevision=revision)
     assert (world.run_steps() == ["delete ControllerRevision", *ALL_STEPS]
             and world.find("Deployment")["spec"]["template"] == template_of_foo())
+    del replica_set["spec"]["template"]["spec"]["priorityClassName"]
+    with pytest.raises(RolloutError,
+                       match="it differs from the ControllerRevision foo-migration of its "
+                             "migration"):
+        World(ControllerRevision=revision, ReplicaSet=replica_set).decide()
 
 
 def template_of_foo():

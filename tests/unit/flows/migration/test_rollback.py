@@ -52,6 +52,17 @@ def test_check_mode_plans_a_rollback_despite_a_stale_status(step_count):
     assert_rollback_ignores_stale_status(World(), World(), step_count, ROLLBACK)
 
 
+@pytest.mark.parametrize("step_count", [1, 2])
+def test_rollback_for_a_recreated_controller_with_its_own_pods(step_count):
+    world, item = World(), rc(replicas=5, uid="another", image="myimage:v7")
+    world.run_steps(step_count)
+    world.replace_item(item)
+    world.replace_pods("another")
+    assert world.run_steps(request=ROLLBACK) == [*["delete ReplicaSet"] * (step_count - 1),
+                                                 "delete ControllerRevision"]
+    assert world.find("ReplicationController")["spec"] == item["spec"]
+
+
 @pytest.mark.parametrize("step_count, words", [
     (0, "there is no migration in progress to roll back"),
     (5, "its pods no longer belong to a ReplicationController, so its migration cannot be rolled "

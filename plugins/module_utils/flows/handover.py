@@ -260,11 +260,10 @@ def delete_empty(controller: Controller) -> Decision:
 
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
     """Return the step that closes the template and sets annotations."""
-    return Step(Action.ANNOTATE, controller.name,
-                patch(controller, *annotate(controller, annotations),
-                      test(PRIORITY_PATH, controller.template["spec"].get("priorityClassName")),
-                      put(PRIORITY_PATH, CLOSED)),
-                after="no more pods are created for it")
+    write = patch(controller, *annotate(controller, annotations),
+                  test(PRIORITY_PATH, controller.template["spec"].get("priorityClassName")),
+                  put(PRIORITY_PATH, CLOSED))
+    return Step(Action.ANNOTATE, controller.name, write, after="no more pods are created for it")
 
 
 def opening_operations(priority_class: str | None) -> tuple[Json, ...]:

@@ -139,7 +139,7 @@ CHANGES_DURING_A_FREEZE = {
 @pytest.mark.parametrize("change, expected", CHANGES_DURING_A_FREEZE.values(),
                          ids=CHANGES_DURING_A_FREEZE)
 def test_settings_that_another_client_sets_during_a_freeze_are_kept(change, expected,
-                                                                   freezes_again):
+                                                                    freezes_again):
     before = hpa_with(minReplicas=3, behavior=SLOW)
     frozen_hpa = apply_patch(before, autoscaler.freeze(before).write)
     changed_hpa = {**frozen_hpa, "spec": {**frozen_hpa["spec"], **change}}

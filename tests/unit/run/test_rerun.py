@@ -128,6 +128,37 @@ def resumption(kind, **params):
     return dataclasses.replace(every_kind.update_request(kind, **params), resumes_only=True)
 
 
+class AdmittedCluster(every_kind.Cluster):
+    """Cluster whose admission replaces the registry of the new image."""
+
+    def write(self, write):
+        is_written = super().write(write)
+        self.cluster.items = {name: admitted(item) for name, item in self.cluster.items.items()}
+        return is_written
+
+    def dry_run(self, write):
+        return admitted(super().dry_run(write))
+
+
+def admitted(item):
+    item = copy.deepcopy(item)
+    for container in item["spec"]["template"]["spec"]["containers"]:
+        if container["image"] == "myimage:v2":
+            container["image"] = "mirror/myimage:v2"
+    return item
+
+
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
+def test_resumed_update_changed_by_admission_ends(kind, strategy):
+    cluster = AdmittedCluster(kind, strategy)
+    cluster.run(every_kind.update_request(kind, pause_at="1", container="web"))
+    for params in ({"pause_at": "50%"}, {}):
+        cluster.run(resumption(kind, container="web", **params))
+    rollout = cluster.info(resumption(kind, container="web"))
+    assert rollout["phase"] == "complete"
+    assert rollout["controller"]["images"] == {"web": "mirror/myimage:v2"}
+
+
 @pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
 def test_task_that_may_only_resume_continues_the_update_at_any_moment(kind, strategy):
     cluster = ComparedCluster(kind, strategy)
@@ -152,6 +183,7 @@ def test_task_that_may_only_resume_does_not_begin_an_update_again(kind, strategy
     cluster = every_kind.Cluster(kind, strategy)
     for params in tasks:
         cluster.run(every_kind.update_request(kind, **params))
+    cluster.settle()
     items = copy.deepcopy(cluster.cluster.items)
 
     for params in ({"pause_at": "50%"}, {}):

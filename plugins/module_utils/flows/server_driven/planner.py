@@ -58,9 +58,6 @@ class Planner(Rules[ObservedT]):
         desired_template, record = self.observed.desired_template or {}, self.observed.record
         # is_result: whether the current template counts as the result of the request.
         is_desired_template_set = self.match(desired_template).is_result
-        # | any | the task may only resume, but the template is not the desired one | error |
-        if self.request.resumes_only and not is_desired_template_set:
-            raise refusals.new_update(self.request, self.primary)
         if record is None or not (self.observed.is_record_confirmed or is_desired_template_set):
             return self._decide_if_no_update_in_progress(
                 desired_template, is_desired_template_set=is_desired_template_set)
@@ -153,6 +150,10 @@ class Planner(Rules[ObservedT]):
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
+        # | any | the task may only resume, but would begin an update to another template | error |
+        if (request.resumes_only and outcome == Rollout.UPDATING
+                and not self.match(desired_template).is_result):
+            raise refusals.new_update(request, primary)
         settings = self.settings.settings_during_update(desired_template)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired_template)
         # The record of a rollback keeps the fingerprint of the update. If the update has no record,

@@ -66,11 +66,15 @@ class RollbackScope:
 
     @property
     def names_in_progress(self) -> list[str]:
-        """Return the names of the controllers in progress that this run has changed."""
+        """Return the names of the changed controllers with an update in progress.
+
+        Leave out rollbacks in progress: another run would begin the update again.
+        """
         failed_names = [name for name, result in self.failed_result_by_name.items()
                         if _phase(result) in IN_PROGRESS_PHASES]
         return [name for name in (*self.names_to_roll_back, *failed_names)
-                if name in self._changed_names]
+                if name in self._changed_names
+                and text(mapping(self.last_result_by_name[name], "rollout"), "direction") != "back"]
 
     @property
     def updated_names(self) -> list[str]:

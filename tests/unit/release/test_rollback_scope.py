@@ -42,6 +42,8 @@ LOST = {key: value
         for key, value in result("a", "", changed=False, failed=True).items() if key != "rollout"}
 REFUSED = result("a", "paused", changed=False, failed=True)
 OTHER_UPDATE = result("a", "paused", changed=False, failed=True, to=V3)
+ROLLING_BACK = {**REFUSED, "rollout": {**REFUSED["rollout"], "phase": "progressing",
+                                       "direction": "back"}}
 ROLLED_BACK = result("a", "complete", failed=True, outcome="rolled_back")
 STUCK = result("a", "progressing", failed=True)
 UPDATED = result("a", "complete", outcome="updated")
@@ -154,8 +156,10 @@ def test_outcome_after_a_rollback_by_the_module():
     ([REFUSED], "stopped"), ([LOST], "stopped"), ([skipped_result("a")], "stopped"),
     ([STUCK], "stopped"), ([OTHER_UPDATE], "failed"), ([UPDATED], "failed"),
     ([result("a", "complete", changed=False, failed=True)], "failed"),
+    ([ROLLING_BACK], "failed"), ([{**ROLLING_BACK, "changed": True}], "failed"),
 ], ids=["refused", "unreachable", "not started", "failed", "another update", "updated",
-        "rolled back by another client"])
+        "rolled back by another client", "another client is rolling back",
+        "unfinished rollback of the module"])
 def test_outcome_of_a_later_stage_without_a_rollback(results, outcome):
     end = ending([PAUSED], {"failed": True, "results": results}, on_failure="stop")
 

@@ -107,14 +107,20 @@ def refuse_too_large_annotations(request: Request, primary: Controller,
                                          f"{primary.name} -o yaml"))
 
 
-def new_update(request: Request, primary: Controller) -> RolloutError:
-    """Return the error for a task that may only resume, if the update is no longer in progress."""
+def new_update(request: Request, primary: Controller,
+               rollback_commands: t.Sequence[str] = ()) -> RolloutError:
+    """Return the error for a task that may only resume, if the update is no longer in progress.
+
+    rollback_commands: the commands that end an update whose template another client has changed.
+    """
     rerun = (RERUN_RELEASE if request.job_template is None
              else describe_relaunch(request.job_template))
     return RolloutError("its update was rolled back, or replaced by another update",
                         where=request.where, why=f"it has {image_names(primary.images)}",
-                        next_command=("find out which client did this, and why; to begin the "
-                                      "update again:", rerun))
+                        next_command=(
+                            "find out which client did this, and why; to begin the update again:",
+                            rerun, *(("to roll back:", *list_alternatives(*rollback_commands))
+                                     if rollback_commands else ())))
 
 
 def nothing_to_roll_back(request: Request, newest_other_revision: Revision | None,

@@ -26,6 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.f
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -190,6 +191,25 @@ def test_task_that_may_only_resume_does_not_begin_an_update_again(kind, strategy
         with pytest.raises(RolloutError, match="rolled back, or replaced by another update"):
             cluster.run(resumption(kind, **params))
     assert cluster.cluster.items == items
+
+
+@pytest.mark.parametrize("kind, strategy", [
+    (kind, strategy) for kind, strategy in KINDS_AND_STRATEGIES if Kind(kind).is_server_driven])
+@pytest.mark.parametrize("image", ["myimage:v1", "myimage:v3"])
+def test_template_changed_during_a_pause_may_be_rolled_back(kind, strategy, image):
+    cluster = every_kind.Cluster(kind, strategy)
+    spec = copy.deepcopy(cluster.cluster.items["foo"]["spec"])
+    cluster.run(every_kind.update_request(kind, pause_at="1"))
+    containers = [{**copy.deepcopy(spec["template"]["spec"]["containers"][0]), "image": image}]
+    cluster.patch("foo", "/spec/template/spec/containers", containers)
+    cluster.settle()
+
+    with pytest.raises(RolloutError) as error:
+        cluster.run(resumption(kind))
+    rollback = every_kind.update_request(kind, image=None, state="rolled_back")
+    assert rollback.command() in error.value.commands
+    cluster.run(rollback)
+    assert cluster.cluster.items["foo"]["spec"] == spec
 
 
 def test_documentation_lists_the_memory_of_a_run():

@@ -153,7 +153,8 @@ class Planner(Rules[ObservedT]):
         # | any | the task may only resume, but would begin an update to another template | error |
         if (request.resumes_only and outcome == Rollout.UPDATING
                 and not self.match(desired_template).is_result):
-            raise refusals.new_update(request, primary)
+            raise refusals.new_update(request, primary, _rollback_commands(request, observed)
+                                      if observed.is_record_confirmed else ())
         settings = self.settings.settings_during_update(desired_template)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired_template)
         # The record of a rollback keeps the fingerprint of the update. If the update has no record,

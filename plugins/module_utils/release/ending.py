@@ -164,7 +164,9 @@ class Ending:
         rollout = mapping(self.result, "rollout")
         return bool(any(result.get("changed") for result in self.history.results)
                     and text(rollout, "phase") == "complete"
-                    and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
+                    and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back"
+                    and RollbackScope(self.history.results, []).has_images_before(
+                        self.request.name, rollout))
 
     def _lines_about_remaining_updates(self, event: Event) -> list[str]:
         if (self.request.name or not self.request.rolls_back_on_failure

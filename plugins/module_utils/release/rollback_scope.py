@@ -12,6 +12,7 @@ too.
 | not failed, and the update is in progress | roll the controller back |
 | failed without a change, and the earlier update may be in progress | roll the controller back |
 | failed without a change, and an update to other images is in progress | none: another update |
+| failed without a change, and another update by another client is complete | report it |
 | failed after a change, and not rolled back by the module | report it, with the next command |
 | failed after a change, and rolled back by the module | none |
 | complete, and changed by this run | report it, with the command that rolls it back |
@@ -85,9 +86,11 @@ class RollbackScope:
 
     @property
     def failed_result_by_name(self) -> dict[str, Json]:
-        """The last result of each controller that failed after a change and is not rolled back."""
+        """The last result of each controller to report: failed, changed, and not rolled back."""
         return {name: result for name, result in self.last_result_by_name.items()
-                if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
+                if result.get("failed")
+                and ((result.get("changed") and not _is_rolled_back(result))
+                     or self._has_another_update(name, result))}
 
     @property
     def are_all_rolled_back(self) -> bool:
@@ -95,7 +98,22 @@ class RollbackScope:
         changed_results = [result for result in self.last_result_by_name.values()
                            if result.get("changed")]
         return (bool(changed_results) and all(map(_is_rolled_back, changed_results))
-                and not self.names_to_roll_back)
+                and not self.names_to_roll_back and not self.failed_result_by_name)
+
+    def _has_another_update(self, name: str, result: Json) -> bool:
+        """Return whether another client has completed another update of a changed controller."""
+        return (name in self._changed_names and _phase(result) == "complete"
+                and not self.has_images_before(name, mapping(result, "rollout")))
+
+    def has_images_before(self, name: str, rollout: Json) -> bool:
+        """Return whether the controller has the images from before this run."""
+        rollouts = [mapping(result, "rollout") for result in self.results
+                    if text(result, "name") == name]
+        images_before = next(filter(None, (mapping(earlier, "images", "before")
+                                           for earlier in rollouts)), {})
+        images = mapping(rollout, "controller", "images")
+        return all(images.get(container, image) == image
+                   for container, image in images_before.items())
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
         """Return whether the controller has an update in progress that the role rolls back."""
@@ -160,8 +178,10 @@ def lines_about_remaining_updates(request: Request, scope: RollbackScope,
                                (text(failure, "what"),
                                 "; ".join(text(failure, "why").splitlines()))))
         lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
-        lines += [f"Next: {line.strip()}"
-                  for line in text(failure, "next_command").splitlines()[:1]]
+        next_lines = [line.strip() for line in text(failure, "next_command").splitlines()]
+        # A line that ends with a colon introduces the next line.
+        size = 2 if next_lines and next_lines[0].endswith(":") else 1
+        lines += [f"Next: {' '.join(next_lines[:size])}"] if next_lines else []
     names_by_images: dict[str, list[str]] = {}
     for name in scope.updated_names:
         names_by_images.setdefault(canonical(scope.previous_images(name)), []).append(name)

@@ -249,6 +249,27 @@ def test_other_controllers_go_back_if_another_client_has_rolled_back_one():
             for controller in cluster.controllers.values()} == {("myimage:v1", "")}
 
 
+def undo_and_replace(cluster):
+    """Roll back the controller a, and set another image with kubectl, as a person does."""
+    undo(cluster)
+    cluster.controllers["a"].image = "myimage:v3"
+
+
+@pytest.mark.parametrize("on_failure", ["rollback", "stop"])
+def test_outcome_is_failed_if_another_client_has_replaced_the_update(on_failure):
+    for selection, names in (({"name": "a"}, "a"), ({"names": ["a", "b"]}, "ab")):
+        _turns, run, cluster = run_image_bump(
+            {"smoke.yml": undo_and_replace}, selection=selection, stages=["10%", "100%"],
+            controllers={name: Controller() for name in names},
+            verify=["smoke.yml"], options={"on_failure": on_failure})
+
+        is_stopped = on_failure == "stop" and len(names) > 1 and cluster.controllers["b"].new_image
+        assert run.ending.outcome == ("stopped" if is_stopped else "failed")
+        assert cluster.controllers["a"].image == "myimage:v3"
+        if len(names) > 1 and on_failure == "rollback":
+            assert "a is not rolled back: " in run.ending.error
+
+
 def test_requests_held_before_an_update_that_another_client_has_rolled_back_follow_the_pods():
     turns, run, cluster = run_image_bump({"smoke.yml": undo}, stages=["10%", "20%/1%", "100%"],
                                          verify=["smoke.yml"], traffic=TRAFFIC)

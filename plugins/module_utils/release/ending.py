@@ -331,8 +331,11 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
     """Return the variables that AWX passes to the next job. page: the report as HTML, or ""."""
     requested_image = "" if request.role == "rollback" else text(request.options, "image")
     results = history.results
-    changed_names = list(dict.fromkeys(text(result, "name") for result in results
-                                       if result.get("changed")))
+    # A repeated job does not change the controllers that the first job has paused.
+    names_in_progress = history.summary.names_in_progress
+    changed_names = list(dict.fromkeys(
+        text(result, "name") for result in results
+        if result.get("changed") or text(result, "name") in names_in_progress))
     names = [] if request.name else changed_names or list(filter(None, history.summary.rollouts))
     rollouts = [mapping(result, "rollout") for result in results]
     images = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}

@@ -343,6 +343,10 @@ def test_artifacts_for_a_workflow():
         "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
     assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], (
         "unchanged controllers are listed if none has changed")
+    paused = [{"name": name, "changed": name == "b", "rollout": {"phase": "paused"}}
+              for name in ("a", "b")]
+    assert artifacts(*paused, same, selection={"label_selectors": ["a=b"]})["names"] == [
+        "a", "b"], "a controller that an earlier job has paused is listed"
     error_artifacts = artifacts(errors=["image is needed"])
     assert (error_artifacts["outcome"], error_artifacts["msg"], error_artifacts["names"]) == (
         "failed", "image is needed. Nothing has been changed.", [])

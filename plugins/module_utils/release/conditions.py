@@ -200,8 +200,10 @@ class Release:
     @property
     def _has_too_many_failures(self) -> bool:
         """Return whether more controllers have failed than `max_failures` of a rollback allows."""
+        look_event = self.history.last("look")
+        rollouts = objects(look_event.result, "rollouts") if look_event else []
         names = (self._selected_names or self.request.previous_images
-                 or {text(result, "name") for result in self.history.results})
+                 or {text(item, "name") for item in (*self.history.results, *rollouts)})
         max_failures = parse_size("max_failures", self.request.options.get("max_failures", "100%"))
         return len(_failed_names(self.history.results)) > max_failures.resolve(len(names),
                                                                                round_up=False)

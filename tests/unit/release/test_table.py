@@ -778,6 +778,32 @@ def test_failed_abort_does_not_stop_the_rollback_of_others(changes, updates):
         "myimage:v1" if updates else "myimage:v2"}
 
 
+class LabelledCluster(Cluster):
+    """Cluster whose label selectors select all controllers."""
+
+    def update(self, options):
+        return super().update(self._with_names(options))
+
+    def info(self, options):
+        return super().info(self._with_names(options))
+
+    def _with_names(self, options):
+        return {"names": list(self.controllers), **options}
+
+
+@pytest.mark.parametrize("max_failures, may_continue", [("50%", True), ("1", True), ("0", False)])
+def test_share_of_failed_aborts_counts_all_selected_controllers(max_failures, may_continue):
+    controllers = {name: Controller("myimage:v2") for name in "acdefghij"}
+    controllers["b"] = Controller(new_image="myimage:v2", new_percent=10, is_locked=True)
+    cluster = LabelledCluster(**controllers)
+    Run(variables(role="rollback", selection={"label_selectors": ["app=shop"]},
+                  options=TO_V1 | {"on_failure": None, "max_failures": max_failures}),
+        cluster).run()
+
+    assert {cluster.controllers[name].image for name in "acdefghij"} == {
+        "myimage:v1" if may_continue else "myimage:v2"}
+
+
 def test_failed_abort_of_the_only_controller_ends_the_rollback():
     controllers = {"a": Controller(new_image="myimage:v2", new_percent=10, is_locked=True)}
     for selection in ({"name": "a"}, {"names": ["a"]}):

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import typing as t
 
-from ..model.fields import Json, mapping, objects, text
+from ..model.fields import Json, mapping, objects, text, values
 from . import next_steps
 from .history import UPDATE_PURPOSES, Event, History, is_hold, measured_part
 from .request import Request
@@ -206,19 +206,34 @@ class Ending:
 
     @property
     def _further_failure_lines(self) -> list[str]:
-        """Return a line for each failed task of the role rollback after the first."""
+        """Return a line for each further failed task of the role rollback, and for the rest."""
         if self.request.role != "rollback":
             return []
         failed_events = [event for event in self.history.with_purpose("rollback", "update")
                          if event.has_failed]
         return [self._failure(event, text(event.failure, "gist") or text(event.failure, "reason"))
-                for event in failed_events if event is not self.history.failed_event]
+                for event in failed_events if event is not self.history.failed_event
+                ] + lines_about_groups_left_out(self.request, self.history)
 
     @property
     def _failed_hook_lines(self) -> list[str]:
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
+
+
+def lines_about_groups_left_out(request: Request, history: History) -> list[str]:
+    """Return a line about the controllers that a rollback has not started, or []."""
+    if not (request.groups and history.with_purpose("rollback", "update")):
+        return []
+    look_event = history.last("look")
+    names = ([name for names, _images in request.groups for name in names]
+             or values(request.selection, "names")
+             or [text(rollout, "name")
+                 for rollout in objects(look_event.result if look_event else {}, "rollouts")])
+    reached_names = {text(result, "name") for result in history.results}
+    names = [name for name in names if name not in reached_names]
+    return [f"Not rolled back: {', '.join(names)}."] if names else []
 
 
 def failure_sentence(request: Request, event: Event, reason: str, success_message: str) -> str:

@@ -776,6 +776,7 @@ def test_failed_abort_does_not_stop_the_rollback_of_others(changes, updates):
     assert run.ending.error.startswith("Roll back b: another task works on it")
     assert {cluster.controllers[name].image for name in "ac"} == {
         "myimage:v1" if updates else "myimage:v2"}
+    assert ("Not rolled back: a, c." in run.ending.error) is (not updates)
 
 
 class LabelledCluster(Cluster):

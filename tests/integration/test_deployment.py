@@ -282,9 +282,11 @@ def test_deployment_paused_by_another_client_is_refused(namespace):
 def test_deployment_paused_by_another_client_during_an_update_is_refused(namespace):
     namespace.make_deployment(3)
     update(namespace, wait=False, max_surge=1, min_ready_seconds=60)
+    eventually(lambda: pod_counts(namespace)[1], "a new pod")
     namespace.patch_deployment({"spec": {"paused": True}})
-    for run_task in (update, roll_back):
-        with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
+    for run_task, message in ((update, "it is paused, and not by this collection"),
+                              (roll_back, "it is paused: the earlier template is set")):
+        with pytest.raises(RolloutError, match=message):
             run_task(namespace)
     namespace.patch_deployment({"spec": {"paused": None}})
     roll_back(namespace)

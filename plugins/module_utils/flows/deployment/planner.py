@@ -273,11 +273,20 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def refuse_paused(self) -> None:
         # | any | another client has paused the Deployment, and pods have to be replaced | error |
-        request = self.request
-        if self.settings.baseline["paused"]:
-            resume = f"{request.kubectl} rollout resume deployment/{self.primary.name}"
-            raise RolloutError("it is paused, and not by this collection", where=request.where,
-                               next_command=(resume, "then:", request.command()))
+        request, record = self.request, self.observed.record
+        if not self.settings.baseline["paused"]:
+            return
+        if record and record.paused is not None:
+            # A resume would replace all old pods, since nothing limits the number of new pods.
+            raise RolloutError("it is paused, but another client has reset minReadySeconds and "
+                               "progressDeadlineSeconds since pause_at", where=request.where,
+                               next_command=request.command(State.ROLLED_BACK))
+        is_template_restored = record and (record.is_rolling_back or record.to_revision is not None)
+        resume = f"{request.kubectl} rollout resume deployment/{self.primary.name}"
+        raise RolloutError("it is paused: the earlier template is set, but the cluster replaces no "
+                           "pod before it is resumed" if is_template_restored else
+                           "it is paused, and not by this collection", where=request.where,
+                           next_command=(resume, "then:", request.command()))
 
     def refuse_too_large_annotations(self, record: Rollout, desired_template: Json) -> None:
         # | any | the Deployment's or ReplicaSet's annotations have no room for the record | error |

@@ -146,7 +146,10 @@ class Planner(Rules[ObservedT]):
         outcome: Rollout.UPDATING or Rollout.ROLLING_BACK.
         """
         request, observed, primary = self.request, self.observed, self.primary
-        self.refuse_paused()
+        # A rollback of a paused controller first restores the template, and is refused then: a
+        # resume before would replace all old pods.
+        if not request.state.rolls_back:
+            self.refuse_paused()
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)

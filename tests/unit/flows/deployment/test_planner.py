@@ -391,15 +391,13 @@ def test_deployment_paused_by_another_client_is_refused():
         decide(UPDATE, cluster(paused=True))
 
 
-@pytest.mark.parametrize("request_", [
-    UPDATE, V3, ROLLBACK, CANARY, request_for(state="rolled_back", to_revision=1)],
-    ids=["update", "another update", "rollback", "pause", "revision"])
+REVISION_1 = request_for(state="rolled_back", to_revision=1)
+
+
+@pytest.mark.parametrize("request_", [UPDATE, V3, CANARY],
+                         ids=["update", "another update", "pause"])
 def test_deployment_paused_by_another_client_during_an_update_is_refused(request_):
-    """A rollback of a paused Deployment would restore the template, but no pod."""
-    model = cluster()
-    run_task(request_for(image="myimage:v2", max_surge=1), model, until="update")
-    model.make(next(move for move in model.moves() if move.verb == "roll"))
-    write_record_as_other_client(model, json.dumps(record(model)), paused=True)
+    model = cluster_paused_during_update()
     template_before = foo_of(model).template
 
     with pytest.raises(RolloutError) as error:
@@ -410,7 +408,64 @@ def test_deployment_paused_by_another_client_during_an_update_is_refused(request
         assert error.value.what.startswith("another update is in progress: to myimage:v2")
         return
     assert error.value.what == "it is paused, and not by this collection"
-    assert error.value.commands[0] == "kubectl -n default rollout resume deployment/foo"
+    assert error.value.commands[0] == RESUME
+
+
+@pytest.mark.parametrize("request_", [ROLLBACK, REVISION_1], ids=["rollback", "revision"])
+@pytest.mark.parametrize("paused_cluster", [
+    lambda: cluster_paused_during_update(), lambda: cluster_with_reset_pause()],
+    ids=["paused by another client", "reset by another client"])
+def test_rollback_of_a_paused_deployment_restores_the_template_first(paused_cluster, request_):
+    """Otherwise, the suggested resume would replace all old pods."""
+    model = paused_cluster()
+
+    with pytest.raises(RolloutError) as error:
+        run_task(request_, model)
+
+    assert error.value.what.startswith("it is paused: the earlier template is set")
+    assert error.value.commands[0] == RESUME
+    assert foo_of(model).images == {"web": "myimage:v1"} and foo_of(model).settings["paused"]
+    model.items["foo"]["spec"].pop("paused")
+    model.settle()
+    assert sizes(model)["v1"] == 3 and sizes(model).get("v2", 0) == 0
+    assert run_task(request_, model) == ["annotate"]
+
+
+@pytest.mark.parametrize("request_", [UPDATE, CANARY, request_for(image="myimage:v2",
+                                                                  pause_at="2")])
+def test_resume_is_not_suggested_if_another_client_has_reset_a_pause(request_):
+    """A resume would replace all old pods."""
+    model = cluster_with_reset_pause()
+
+    with pytest.raises(RolloutError) as error:
+        run_task(request_, model)
+
+    assert error.value.what.startswith("it is paused, but another client has reset")
+    (command,) = error.value.commands
+    assert "state=rolled_back" in command
+
+
+RESUME = "kubectl -n default rollout resume deployment/foo"
+
+
+def cluster_paused_during_update():
+    """Return a cluster whose Deployment another client has paused during an update to v2."""
+    model = cluster()
+    run_task(request_for(image="myimage:v2", max_surge=1), model, until="update")
+    while not sizes(model).get("v2"):
+        model.make(model.moves()[0])
+    write_record_as_other_client(model, json.dumps(record(model)), paused=True)
+    return model
+
+
+def cluster_with_reset_pause():
+    """Return a cluster with a paused update whose settings another client has reset."""
+    model = cluster()
+    run_task(CANARY, model)
+    write_record_as_other_client(model, json.dumps(record(model)), minReadySeconds=0,
+                                 progressDeadlineSeconds=600)
+    model.settle()
+    return model
 
 
 def test_deployment_paused_after_all_pods_are_replaced_ends_its_update():

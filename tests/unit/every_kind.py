@@ -12,7 +12,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows import auto
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import apply_patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import (
+    PreconditionFailed,
+    apply_patch,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -35,7 +38,10 @@ class Cluster(PodCountingCluster):
 
     def write(self, write):
         if write.kind == AUTOSCALER:
-            self.scaler = apply_patch(self.scaler, write)
+            try:
+                self.scaler = apply_patch(self.scaler, write)
+            except PreconditionFailed:
+                return False
             return True
         return super().write(write)
 

@@ -39,12 +39,14 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
     with contextlib.suppress(Exception):
         if leases.is_lost:
             return
+        # Another client may have changed the autoscaler since the last step.
+        read_autoscalers(gateway, memory)
         try:
             observed = observe()
         except RolloutError:
             raise  # skip the cleanup: no step can be planned
         except Exception:  # probably a bug in observe(): use the last observation
-            observed = _last_observed(request, gateway, memory)
+            observed = _last_observed(request, memory)
         if (isinstance(error, RolloutFailed) and error.keeps_replacing_pods
                 and observed.in_progress):
             step = flow.halt_step(observed)
@@ -56,8 +58,7 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
         recorder.record_failure(error.what)
 
 
-def _last_observed(request: Request, gateway: Gateway, memory: Memory) -> Observed:
-    """Return the last observation, but with the autoscaler read again."""
-    read_autoscalers(gateway, memory)
+def _last_observed(request: Request, memory: Memory) -> Observed:
+    """Return the last observation, but with the current autoscaler."""
     current_autoscaler = autoscaler.autoscaler_of(request, memory.autoscalers)
     return dataclasses.replace(memory.observed, autoscaler=current_autoscaler)

@@ -42,7 +42,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     scaler = observed.autoscaler
     if scaler is None:
         return plan()
-    restore_step = restore(scaler)
+    restore_step = restore(scaler, in_progress=observed.in_progress)
     final_restore_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
         final_restore_step = dataclasses.replace(restore_step, ends_task=True)
@@ -70,7 +70,12 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
     # With `wait: false`, the task ends before the update does, and cannot restore the autoscaler.
-    return freeze(scaler) if decision.action in _SCALING_ACTIONS and request.waits else decision
+    if decision.action not in _SCALING_ACTIONS or not request.waits:
+        return decision
+    # While the successor has no pods, no step has scaled a controller, so no task of this update
+    # has frozen the autoscaler.
+    is_first_freeze = observed.successor is not None and observed.successor.replicas == 0
+    return freeze(scaler, in_progress=observed.in_progress and not is_first_freeze)
 
 
 def _with_warning(request: Request, scaler: Json, step: Step) -> Step:
@@ -107,8 +112,11 @@ def _disabled_directions(scaler: Json) -> list[str]:
             if text(mapping(behavior, direction), "selectPolicy") == "Disabled"]
 
 
-def freeze(scaler: Json) -> Step:
-    """Return the step that disables the autoscaler and stores its settings in the annotation."""
+def freeze(scaler: Json, *, in_progress: bool = False) -> Step:
+    """Return the step that disables the autoscaler and stores its settings in the annotation.
+
+    in_progress: whether an update is in progress.
+    """
     metadata = scaler["metadata"]
     annotations_operations = (() if metadata.get("annotations")
                               else (put("/metadata/annotations", {}),))
@@ -116,7 +124,7 @@ def freeze(scaler: Json) -> Step:
         *_tests(scaler),
         *annotations_operations,
         put(annotation(object_meta.FROZEN),
-            canonical(_settings_to_restore(scaler) or _current_settings(scaler))),
+            canonical(_settings_to_restore(scaler, in_progress) or _current_settings(scaler))),
         put("/spec/behavior", _FROZEN_BEHAVIOR),
         put("/spec/minReplicas", _FROZEN_MIN_REPLICAS),
     ), AUTOSCALER)
@@ -124,10 +132,13 @@ def freeze(scaler: Json) -> Step:
                 before="at work", after="does nothing during the update")
 
 
-def restore(scaler: Json) -> Step | None:
-    """Return the step that restores a frozen autoscaler; None without valid settings."""
+def restore(scaler: Json, *, in_progress: bool = False) -> Step | None:
+    """Return the step that restores a frozen autoscaler; None without valid settings.
+
+    in_progress: whether an update is in progress.
+    """
     metadata, current_settings = scaler["metadata"], _current_settings(scaler)
-    settings = _settings_to_restore(scaler)
+    settings = _settings_to_restore(scaler, in_progress)
     if settings is None:
         return None
     write = Patch(metadata["name"], (
@@ -153,16 +164,17 @@ def _current_settings(scaler: Json) -> object_meta.Frozen:
             "minReplicas": scaler["spec"].get("minReplicas")}
 
 
-def _settings_to_restore(scaler: Json) -> object_meta.Frozen | None:
+def _settings_to_restore(scaler: Json, in_progress: bool) -> object_meta.Frozen | None:
     """Return the settings at the end of the freeze. None without valid settings in the annotation.
 
     A field in the annotation replaces only the value that the freeze has set: any other value is
     that of another client. If no direction is disabled, the annotation does not count: it is
-    forged, or another client has ended the freeze.
+    forged, or another client has ended the freeze. Without an update in progress, both directions
+    must be disabled: the user of the autoscaler may have disabled a single direction.
     """
     stored_settings = object_meta.frozen(scaler["metadata"].get("annotations") or {})
     directions = _disabled_directions(scaler)
-    if stored_settings is None or not directions:
+    if stored_settings is None or not (directions if in_progress else is_frozen(scaler)):
         return None
     behavior, min_replicas = mapping(scaler, "spec", "behavior"), scaler["spec"].get("minReplicas")
     if min_replicas in (None, _FROZEN_MIN_REPLICAS):

@@ -52,7 +52,8 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
+        if observed.autoscaler and (step := autoscaler.restore(
+                observed.autoscaler, in_progress=observed.in_progress)):
             apply(step)
     if isinstance(error, RolloutFailed):
         recorder.record_failure(error.what)

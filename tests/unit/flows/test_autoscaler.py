@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from builders import UPDATE, new, observe, old
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import steps_entry
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
@@ -145,9 +146,10 @@ def test_settings_that_another_client_sets_during_a_freeze_are_kept(change, expe
     changed_hpa = {**frozen_hpa, "spec": {**frozen_hpa["spec"], **change}}
 
     if freezes_again:
-        changed_hpa = apply_patch(changed_hpa, autoscaler.freeze(changed_hpa).write)
+        changed_hpa = apply_patch(changed_hpa,
+                                  autoscaler.freeze(changed_hpa, in_progress=True).write)
         assert autoscaler.is_frozen(changed_hpa)
-    after = apply_patch(changed_hpa, autoscaler.restore(changed_hpa).write)
+    after = apply_patch(changed_hpa, autoscaler.restore(changed_hpa, in_progress=True).write)
 
     assert after["spec"] == {"maxReplicas": 9, **expected}
     assert object_meta.FROZEN not in after["metadata"]["annotations"]
@@ -168,8 +170,9 @@ def test_autoscaler_with_one_frozen_direction_is_restored_before_the_end():
                    behavior={**FROZEN_BEHAVIOR, "scaleUp": MAX})
     last_step = Step(Action.ANNOTATE, "foo", Patch("foo", ()), completes_update=True)
 
-    step = autoscaler.decide(Request(name="foo"), Observed(None, None, autoscaler=hpa),
-                             lambda: last_step)
+    observed = observe(UPDATE, old(), new(), autoscaler=hpa)
+
+    step = autoscaler.decide(Request(name="foo"), observed, lambda: last_step)
     assert step.action is Action.RESTORE
     assert apply_patch(hpa, step.write)["spec"] == {
         "maxReplicas": 9, "minReplicas": 3, "behavior": {"scaleUp": MAX}}

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 from every_kind import KINDS, Cluster, update_request
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 KINDS_WITH_AUTOSCALER = [kind for kind in KINDS if kind != "DaemonSet"]
 
@@ -27,3 +30,35 @@ def test_autoscaler_that_another_client_has_changed_is_restored_after_a_failure(
 
     assert not cluster.is_frozen
     assert cluster.scaler["spec"]["minReplicas"] == 3 and "behavior" not in cluster.scaler["spec"]
+
+
+DISABLED = {"selectPolicy": "Disabled"}
+FAST = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 1}]}
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_AUTOSCALER)
+def test_forged_annotation_of_an_autoscaler_with_one_disabled_direction_is_ignored(kind):
+    """Otherwise, a user with annotate permission could enable the direction for the user."""
+    cluster = Cluster(kind)
+    cluster.scaler["spec"] |= {"behavior": {"scaleDown": DISABLED}, "minReplicas": 1}
+    cluster.scaler["metadata"]["annotations"] = {object_meta.FROZEN: json.dumps(
+        {"behavior": {"scaleDown": FAST}, "minReplicas": 5})}
+    before = copy.deepcopy(cluster.scaler["spec"])
+
+    cluster.run(update_request(kind))
+
+    assert cluster.scaler["spec"] == before
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_AUTOSCALER)
+def test_direction_that_another_client_enables_during_a_pause_is_kept(kind):
+    cluster = Cluster(kind)
+    cluster.scaler["spec"]["behavior"] = {"scaleDown": FAST}
+    cluster.run(update_request(kind, pause_at="1"))
+    cluster.scaler = copy.deepcopy(cluster.scaler)
+    cluster.scaler["spec"]["behavior"]["scaleUp"] = FAST
+
+    cluster.run(update_request(kind))
+
+    assert cluster.scaler["spec"]["behavior"] == {"scaleUp": FAST, "scaleDown": FAST}
+    assert cluster.scaler["spec"]["minReplicas"] == 2

@@ -108,8 +108,9 @@ options:
         completed update. Options for the desired pods, such as O(image), are ignored, so you can
         run the same task with only O(state) changed.
       - V(restarted) replaces all pods with new pods of the same template, as C(kubectl rollout
-        restart) does. A restart that has not ended is resumed. With O(wait=false), a restart has
-        ended once all pods are replaced.
+        restart) does. A restart whose end no task has recorded is resumed. If its pods are all
+        replaced already, a task with O(wait=false) begins another restart, and any other task
+        only records the end, without a restart.
     type: str
     choices: [updated, rolled_back, restarted]
     default: updated

@@ -44,7 +44,7 @@ def test_each_restart_without_a_wait_replaces_all_pods(kind, params):
         assert len(tokens) == count + 1 and len(cluster.pods) == SIZE
 
     result = cluster.run(restart(kind, **params))
-    assert actions(result) == ["annotate"]
+    assert actions(result) == ["annotate"] and restart_token(cluster) in tokens
     assert result["msg"] == f"foo is restarted with myimage:v1: {SIZE} of {SIZE} replicas available"
     assert cluster.info(request)["phase"] == "complete"
 

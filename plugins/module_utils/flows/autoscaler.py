@@ -56,9 +56,9 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if not isinstance(decision, Step):
         return (final_restore_step if final_restore_step and isinstance(decision, Done)
                 else decision)
-    # With `wait: false`, the task ends before the update that it begins.
-    begins_without_wait = decision.action is Action.UPDATE and not request.waits
-    if (decision.completes_update or begins_without_wait) and (restore_step or is_frozen(scaler)):
+    # With `wait: false`, the task ends before the update that it begins or continues.
+    leaves_update = decision.action in (Action.UPDATE, Action.PACE) and not request.waits
+    if (decision.completes_update or leaves_update) and (restore_step or is_frozen(scaler)):
         return restore_step or _with_warning(request, scaler, decision)
     if is_frozen(scaler) or decision.completes_update or request.autoscaler == "ignore":
         return decision

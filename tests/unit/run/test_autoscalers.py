@@ -62,3 +62,17 @@ def test_direction_that_another_client_enables_during_a_pause_is_kept(kind):
 
     assert cluster.scaler["spec"]["behavior"] == {"scaleUp": FAST, "scaleDown": FAST}
     assert cluster.scaler["spec"]["minReplicas"] == 2
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_autoscaler_is_restored_before_a_task_without_wait_continues_a_pause(kind):
+    cluster = Cluster(kind)
+    before = copy.deepcopy(cluster.scaler["spec"])
+    cluster.run(update_request(kind, pause_at="1"))
+    request = update_request(kind, wait=False)
+
+    preview, result = cluster.check_mode(request), cluster.run(request)
+
+    for task in (preview, result):
+        assert [step["action"] for step in task["steps"]][:2] == ["restore", "pace"]
+    assert cluster.scaler["spec"] == before

@@ -17,9 +17,8 @@ from ..flows.flow import Flow, Rule
 from ..model import object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from ..model.observed import Controller
 from ..model.request import Request
-from ..model.steps import Write
+from ..model.steps import Decision, Write
 from ..run.splits import SplitContext, Tools
 from . import split_run, switch
 from .follow import Goal, goal_of, plan, remove_unreadable_annotation, share_of
@@ -48,8 +47,8 @@ class Follower:
         """
         self._flow, self._real, self._is_real = flow, real, is_real
         self._simulated_objects: dict[RouteName, SimulatedObjects] = {}
-        #: Reached or failed goals, each with the value of TRAFFIC_ROUTES afterwards.
-        self._finished_goals: set[tuple[Goal, str]] = set()
+        #: The goals of routes that are still split after follow(), or could not be changed.
+        self._finished_goals: set[tuple[Goal, RouteName]] = set()
         self._follow_count = 0
 
     def check_permissions(self, context: SplitContext) -> None:
@@ -75,19 +74,20 @@ class Follower:
 
     def is_route_change_due(self, context: SplitContext) -> bool:
         goal, routes = self._goal(context), parse_routes(context.primary.annotations)
-        # follow() also removes an annotation without a valid route.
-        is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
-        return is_needed and (goal, _annotation(context.primary)) not in self._finished_goals
+        if not routes:
+            # follow() also removes an annotation without a valid route.
+            return goal is Goal.RESTORED
+        return goal is not Goal.ANY and bool(self._unfinished(goal, routes))
 
     def follow(self, context: SplitContext, tools: Tools) -> None:
-        goal, has_failed = self._goal(context), False
+        goal = self._goal(context)
         routes = parse_routes(context.primary.annotations)
         if not routes and tools.gateway.write(
                 (step := remove_unreadable_annotation(context.primary)).write):
             tools.recorder.report_step(step)
-        for route in routes:
+        for route in self._unfinished(goal, routes):
             try:
-                self._run(goal, route, context, tools)
+                is_finished = self._run(goal, route, context, tools)
             except RolloutError as error:
                 must_succeed = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                 and not tools.is_after_failure)
@@ -95,16 +95,15 @@ class Follower:
                 # deletes the new pods.
                 if tools.reason_to_stop_after_renewal() or must_succeed or route.kind == SERVICE:
                     raise
-                has_failed = True
+                is_finished = True
                 reason = "; ".join(filter(None, (error.what, error.why)))
                 restore_command = _split_request(context.request, route).restore_command
                 tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
                            f"{reason}. Next: {restore_command}")
-        if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
-            # After a restoration, the annotation is missing. If another client then splits the
-            # requests again, the goal is due again.
-            primary = tools.gateway.controllers().get(context.primary.name)
-            self._finished_goals.add((goal, _annotation(primary or context.primary)))
+            # A restored route is not finished: if another client then splits the requests again,
+            # the goal is due again.
+            if is_finished:
+                self._finished_goals.add((goal, route))
         self._follow_count += 1
         if self._follow_count > MAX_FOLLOW_CALLS:
             raise RolloutError(
@@ -130,20 +129,34 @@ class Follower:
     def _goal(self, context: SplitContext) -> Goal:
         return goal_of(context.request, context.status, context.decision)
 
-    def _run(self, goal: Goal, route: RouteName, context: SplitContext, tools: Tools) -> None:
-        """Change a route until it reaches the goal. Raises RolloutError."""
+    def _unfinished(self, goal: Goal, routes: t.Iterable[RouteName]) -> list[RouteName]:
+        return [route for route in routes if (goal, route) not in self._finished_goals]
+
+    def _run(self, goal: Goal, route: RouteName, context: SplitContext, tools: Tools) -> bool:
+        """Change a route until it reaches the goal; return whether the route is still split.
+
+        Raises RolloutError.
+        """
         request, changes_selector = _split_request(context.request, route), route.kind == SERVICE
         needs_versions = goal is not Goal.RESTORED or changes_selector
         versions = self._versions(context) if needs_versions else None
+        plan_step = (functools.partial(switch.follow, goal, request) if changes_selector
+                     else functools.partial(plan, goal, context.primary.name))
+        is_split = False
+
+        def decide(observed: Observed) -> Decision:
+            nonlocal is_split
+            is_split = observed.is_route_named_by_controller
+            return plan_step(observed)
+
         run = split_run.SplitRun(
             request,
             self._cluster(context, route, tools.gateway, versions), tools.clock,
             tools.recorder.print_line, tools.reason_to_stop_after_renewal,
             ClusterReader(self._real, context.request.namespace) if self._is_real else NoReader(),
-            tools.recorder.steps,
-            decide=(functools.partial(switch.follow, goal, request) if changes_selector
-                    else functools.partial(plan, goal, context.primary.name)))
+            tools.recorder.steps, decide=decide)
         tools.recorder.print_line(run.run()["msg"])
+        return is_split
 
     def _versions(self, context: SplitContext) -> Versions | None:
         """Return the versions of the pods, or None if no label distinguishes them."""
@@ -220,7 +233,3 @@ def _split_request(request: Request, route: RouteName) -> TrafficRequest:
     return TrafficRequest(request.name, request.namespace, route.name, route.kind, restores=True,
                           label_key=request.label_key,
                           options={**request.connection, **options}, connection=request.connection)
-
-
-def _annotation(primary: Controller) -> str:
-    return str(primary.annotations.get(object_meta.TRAFFIC_ROUTES))

@@ -320,6 +320,8 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                for container_status in statuses.values()):
         symptoms = [_trust_mount_failure(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
+        # A trusted Event comes before an outdated Event.
+        symptoms.sort(key=lambda symptom: symptom.is_from_event)
         causes += subject.causes(NOT_STARTED, symptoms)
     for field, statuses in statuses_by_field.items():
         specs = _by_name(_list(spec, field))
@@ -338,14 +340,15 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _trust_mount_failure(symptom: Symptom, status: Json) -> Symptom:
-    """Trust an Event about a failed mount as long as the pod has no sandbox."""
+    """Trust an Event about a failed mount that is repeated while the pod has no sandbox."""
     # No field of a pod shows why a volume is not mounted. (Users can forge the Event: see
     # docs/concepts/security.md.) The kubelet creates the sandbox after it has mounted all volumes.
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"
                          for condition in _list(status, "conditions"))
     return symptom._replace(
-        is_from_event=not (has_no_sandbox and symptom.reason == "FailedMount"))
+        is_from_event=not (has_no_sandbox and symptom.reason == "FailedMount"
+                           and not symptom.is_outdated))
 
 
 def _subject_of_container(pod_subject: _Subject, field: str, spec: Json, status: Json) -> _Subject:

@@ -24,6 +24,8 @@ from .failure_reasons import SIGNALS
 MAX_MOUNT_DELAY = 122.0
 #: Seconds. Covers the first delay, the time to mount, and the missing fraction of the times.
 EVENT_TOLERANCE = 2.0
+#: The key that marks an outdated Event.
+_OUTDATED = "isOutdated"
 
 
 class Symptom(t.NamedTuple):
@@ -33,6 +35,8 @@ class Symptom(t.NamedTuple):
     message: str
     occurrences: int = 1
     is_from_event: bool = False
+    #: Whether an Event shows a failed mount that may have succeeded since.
+    is_outdated: bool = False
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
@@ -131,19 +135,24 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
         count = _number(event, "count") or _number(_map(event, "series"), "count") or 1
         # Omit messages such as "Error: ErrImagePull": another Event has the details.
         if not re.fullmatch(r"Error: \w+", message):
-            symptoms.append(Symptom(_text(event, "reason"), message, count, is_from_event=True))
+            is_outdated = event.get(_OUTDATED) is True
+            suffix = " (not repeated lately, so possibly solved)" if is_outdated else ""
+            symptoms.append(Symptom(_text(event, "reason"), f"{message}{suffix}", count,
+                                    is_from_event=True, is_outdated=is_outdated))
     return symptoms
 
 
-def without_solved_mount_failures(events: t.Iterable[Json], now: float) -> list[Json]:
-    """Return the Events without those about a Secret or ConfigMap that has been mounted since.
+def mark_outdated_mount_failures(events: t.Iterable[Json], now: float) -> list[Json]:
+    """Mark each Event about a Secret or ConfigMap that the kubelet has not repeated in time.
 
+    Either the volume has been mounted since, or the kubelet has sent too many Events: then, a
+    kubelet sends only one Event in five minutes about a pod.
     now: the time of the API server, in seconds since 1970.
     """
-    return [event for event in events if not _is_solved_mount_failure(event, now)]
+    return [{**event, _OUTDATED: _is_outdated_mount_failure(event, now)} for event in events]
 
 
-def _is_solved_mount_failure(event: Json, now: float) -> bool:
+def _is_outdated_mount_failure(event: Json, now: float) -> bool:
     message = _text(event, "message")
     if _text(event, "reason") != "FailedMount" or not any(
             text in message for text in ("not found", "non-existent")):

@@ -179,7 +179,7 @@ class Deadlines:
                      if "deletionTimestamp" in pod["metadata"]]
         if is_expired and not pods:
             growing_controller = self._with_counted_pods(growing_controller)
-        events = symptoms.without_solved_mount_failures(
+        events = symptoms.mark_outdated_mount_failures(
             self._gateway.warnings(), self._gateway.server_time())
         causes = old_pods.causes(request, growing_controller, pods, events)
         return [self._escalate_rejections(cause, growing_controller) for cause in causes]

@@ -857,22 +857,39 @@ def test_event_alone_is_never_fatal(reason, message, field):
     assert not cause.is_fatal
 
 
-@pytest.mark.parametrize("first, last, message, is_solved", [
+@pytest.mark.parametrize("first, last, message, is_outdated", [
     (0, 0, MOUNT_ERROR, True), (98, 98, MOUNT_ERROR, False), (97, 97, MOUNT_ERROR, True),
     (50, 74, MOUNT_ERROR, False), (52, 74, MOUNT_ERROR, True), (-900, -24, MOUNT_ERROR, False),
     (-900, -25, MOUNT_ERROR, True), (-900, -25, "mount failed: exit status 32", False),
     (None, 99, MOUNT_ERROR, True), (99, None, MOUNT_ERROR, True),
     (0, 0, "references non-existent secret key: a", True),
 ])
-def test_mount_failure_is_solved_if_the_kubelet_no_longer_repeats_the_event(first, last, message,
-                                                                            is_solved):
+def test_mount_failure_is_outdated_if_the_kubelet_no_longer_repeats_the_event(first, last, message,
+                                                                            is_outdated):
     times = {"firstTimestamp": first, "lastTimestamp": last}
     mount_event = event("FailedMount", message, **{
         key: None if time is None else rfc3339(1000 + time) for key, time in times.items()})
     other_event = event("Failed", message)
 
-    assert symptoms.without_solved_mount_failures([mount_event, other_event], 1100.0) == (
-        [other_event] if is_solved else [mount_event, other_event])
+    events = symptoms.mark_outdated_mount_failures([mount_event, other_event], 1100.0)
+    assert [symptom.is_outdated for symptom in symptoms.event_symptoms(events)
+            if symptom.reason == "FailedMount"] == [is_outdated]
+    assert not any(symptom.is_outdated for symptom in symptoms.event_symptoms(events)
+                   if symptom.reason == "Failed")
+
+
+@pytest.mark.parametrize("last_times, is_fatal", [
+    ({"nope": 0}, False), ({"nope": 0, "other": 98}, True), ({"other": 98, "nope": 0}, True)])
+def test_outdated_mount_failure_is_a_cause_that_does_not_end_the_task(last_times, is_fatal):
+    events = symptoms.mark_outdated_mount_failures(
+        [event("FailedMount", MOUNT_ERROR.replace("nope", name), field="",
+               firstTimestamp=rfc3339(1000 + last), lastTimestamp=rfc3339(1000 + last))
+         for name, last in last_times.items()], 1100.0)
+
+    (cause,) = diagnose(MOUNTING, events=events)
+
+    assert (cause.kind, cause.is_fatal) == ("configuration", is_fatal)
+    assert ("possibly solved" in cause.message) == (not is_fatal)
 
 
 def test_event_does_not_override_the_status():

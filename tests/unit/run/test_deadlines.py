@@ -244,7 +244,17 @@ def test_missing_config_map_of_a_volume_ends_the_task(earlier_seconds, fraction)
 def test_config_map_that_was_created_late_does_not_end_the_task(created_after, fraction):
     error = update_error(MountingCluster(created_after, fraction), progress_deadline=60)
 
-    assert "no progress for 60 s" in error.what and "configmap" not in error.why
+    assert "no progress for 60 s" in error.what
+    assert 'configmap "a" not found (not repeated lately, so possibly solved)' in error.why
+
+
+def test_missing_config_map_is_named_if_the_kubelet_has_sent_too_many_events():
+    """A kubelet then sends one Event in five minutes about a pod."""
+    cluster = MountingCluster(600, 900)
+
+    error = update_error(cluster, progress_deadline=60)
+
+    assert "no progress for 60 s" in error.what and 'configmap "a" not found' in error.why
 
 
 def test_pods_are_not_read_during_progress():

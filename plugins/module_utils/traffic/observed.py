@@ -272,6 +272,23 @@ class Observed:
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
+    def has_split(self) -> bool:
+        """Whether the route has a split: the Services alone may be forged."""
+        return bool(self.originals) and bool(self.split_names_in_rules or self.route.record)
+
+    @property
+    def unrecorded_original(self) -> str:
+        """The original Service for the record of a restoration that finds no record.
+
+        A Service of the controller comes first, so that the next task does not find the split of
+        another controller.
+        """
+        labels = labels_of(self.controller.template) if self.controller else {}
+        own_names = [name for name in self.route.service_names
+                     if name in self.services and self.services[name].selects(labels)]
+        return min(own_names or self.originals.values())
+
+    @property
     def needed_unready_services(self) -> list[str]:
         """The names of the Services that the task needs, but that have no ready endpoint."""
         needed_names = (self.original,) if self.versions is None else self.split_services

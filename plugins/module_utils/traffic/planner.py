@@ -60,7 +60,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | a role prepares an update, and nothing has to be updated | done |
     if is_skipped(request, observed):
         return end_of_skipped_task(request, observed)
-    # | any | Services of a split exist, and the split selects no pods of the controller | error |
+    # | any | the route has a split, which selects no pods of the controller | error |
     _refuse_split_of_another_controller(request, observed)
     if observed.versions is None:
         return restore(observed)
@@ -81,7 +81,7 @@ def end_of_skipped_task(request: TrafficRequest, observed: Observed) -> Done:
 
 def _refuse_split_of_another_controller(request: TrafficRequest, observed: Observed) -> None:
     services = ", ".join(sorted(set(observed.originals.values())))
-    if services and not observed.selects_controller_pods:
+    if observed.has_split and not observed.selects_controller_pods:
         raise RolloutError(
             f"the requests for {services} are already split, and a route has one split at a time",
             where=observed.route.where, why=f"{services} selects no pods of {request.name}",
@@ -361,7 +361,7 @@ def _remove_split(observed: Observed) -> Decision | None:
                     before=f"split of {record.service}")
     # | none, splitting | a Service of a split exists | write the record as restoring |
     if record is None or not record.is_restoring:
-        record_to_mark = record or Record(min(observed.originals.values()), route.resource_version)
+        record_to_mark = record or Record(observed.unrecorded_original, route.resource_version)
         return Step(Action.ANNOTATE, route.name,
                     patch_route(route, dataclasses.replace(record_to_mark, is_restoring=True)),
                     after="restoring")

@@ -44,7 +44,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Wait,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed import (
+    Route,
+    Service,
     find_versions,
+    split_name,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
     DRAIN,
@@ -277,6 +280,28 @@ def test_split_of_another_update_is_restored_first():
     assert len(split_service_names(world)) == 2
     assert {item["spec"]["selector"][KEY] for item in world.services.values()
             if item["metadata"]["name"].startswith("foo-")} == {"bbb", "ccc"}
+
+
+@pytest.mark.parametrize("original", ["payments", "bar"])
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, ZERO_SHARE, RESTORE])
+def test_forged_service_of_another_controller_blocks_no_task(request_, original):
+    rules = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
+    world = World(*rules)
+    selector = {"app": "evil", KEY: "aaa"}
+    name = split_name(Route.from_api(world.route), original, selector,
+                      Service.from_api(service()).ports)
+    world.services[name] = service(name, selector, metadata={
+        "uid": "forged", "annotations": {SPLIT_OF: original},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "HTTPRoute", "name": "edge",
+                             "uid": ROUTE_UID}]})
+    assert world.observed(request_).split_names == {name}
+    world.settle()
+
+    run(world, request_)
+
+    assert name not in world.service_names_in_rules()
+    run(world, RESTORE)
+    assert world.rules == rules and world.services.keys() == {"foo", "bar"}
 
 
 @pytest.mark.parametrize("request_", [SPLIT, MATCHING, ZERO_SHARE, RESTORE])

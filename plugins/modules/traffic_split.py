@@ -191,8 +191,8 @@ options:
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - A route has the split of one controller at a time. If a split of another controller exists, the
-    task fails before its first change.
+  - A route has the split of one controller at a time. If the route has a split of a Service that
+    selects no pods of the controller, the task fails before its first change.
   - A rule that names other backends besides the Service cannot be split. A rule that already
     mirrors requests to the Service cannot also have O(mirror).
   - Policies that name the Service do not apply to the two Services of the split. If a

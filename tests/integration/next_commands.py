@@ -105,7 +105,7 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_begin_again": SHOWS,
     "flows/migration/planner.py::_decide_with_replica_set":
         "test_paused_deployment_of_a_migration_is_resumed",
-    "flows/migration/planner.py::_prepare_config": OPENSHIFT,
+    "flows/migration/planner.py::_leave_stored_rollout": OPENSHIFT,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
     "flows/migration/planner.py::_decide_with_controller":
         "not executed: needs the old manifest, applied during a migration",

@@ -21,8 +21,8 @@ Deployment, and the step that follows. "None" means that the object does not exi
 
 The rows at the end of this module belong to another table, about a DeploymentConfig
 (docs/internals/migration.md). A rollout is a ReplicationController of the DeploymentConfig. The
-active rollout is the newest complete rollout. "Open" means that the ControllerRevision exists, and
-that the template of its ReplicationController is not closed yet.
+active rollout is the newest complete rollout. "The stored rollout" means that the
+ControllerRevision exists, and that its ReplicationController is neither deleted nor being deleted.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
             # | none | none | the Deployment exists | done: nothing to migrate |
             return Done(f"{request.name} is already a Deployment")
         _refuse_to_begin(request, observed)
+    # | any | exists | another client's ReplicaSet or Deployment | error: name conflict |
+    for existing in filter(None, (observed.replica_set, observed.deployment)):
+        if stored and not is_created_by_migration(request, existing, observed, stored):
+            raise name_conflict(request, existing)
     if config and (decision := _prepare_config(request, observed, config)):
         return decision
     if stored is None:
         return _begin(request, observed)
-    # | any | exists | another client's ReplicaSet or Deployment | error: name conflict |
-    for existing in (observed.replica_set, observed.deployment):
-        if existing and not is_created_by_migration(request, existing, observed, stored):
-            raise name_conflict(request, existing)
     if controller:
         return _decide_with_controller(request, controller, observed, stored)
     deployment = observed.deployment
@@ -336,13 +336,13 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
     """Raise RolloutError unless the active rollout exists, and no other rollout requests pods."""
     rollout = active_rollout(config, observed.rollouts)
-    # | exists | none, or open | no rollout is complete | error |
+    # | exists | none, or the stored rollout | no rollout is complete | error |
     if rollout is None:
         raise RolloutError("it has no complete rollout to migrate",
                            where=request.where,
                            next_command=(f"{request.oc} rollout latest dc/{config.name}", "then:",
                                          request.command()))
-    # | exists | none, or open | a rollout that is not active requests pods | error |
+    # | exists | none, or the stored rollout | a rollout that is not active requests pods | error |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and other_rollout.replicas:
             raise RolloutError(f"its rollout {other_rollout.name} requests pods, although "
@@ -366,32 +366,44 @@ def _prepare_config(request: Request, observed: MigrationObserved,
     if not config.is_paused:
         return pause(config)
     rollout, stored = active_rollout(config, observed.rollouts), observed.stored
+    if (stored and rollout and rollout.uid != stored["uid"]
+            and (decision := _leave_stored_rollout(request, observed, rollout, stored))):
+        return decision
     controller = observed.controller
-    # | paused | exists, no ReplicaSet | another rollout is active | delete the ControllerRevision |
-    if stored and rollout and rollout.uid != stored["uid"]:
-        if observed.replica_set is None:
-            return delete_stored_revision(request, "another rollout has the pods", ends_task=False)
-        # | paused | exists, and the stored rollout | another rollout is active | error |
-        if controller and controller.uid == stored["uid"] and not controller.is_deleting:
-            raise RolloutError(f"its rollout {rollout.name} has completed during the migration of "
-                               f"{controller.name}",
-                               where=request.where,
-                               next_command=(request.command(State.ROLLED_BACK), "then:",
-                                             request.command()))
-    if stored and (controller is None or controller.is_deleting
-                   or handover.is_closed(controller)):
+    if stored and (controller is None or controller.is_deleting):
         return None
-    # | paused, not yet observed by OpenShift | none, or open | any | wait |
+    # | paused, not yet observed by OpenShift | none, or the stored rollout | any | wait |
     if not config.is_observed:
         return Wait(f"OpenShift observes that {config.name} is paused", is_condition=True)
-    # | paused | none, or open | a rollout that began before the pause is in progress | wait |
+    # | paused | none, or the stored rollout | a rollout is in progress | wait |
     if name := rollout_in_progress(config, observed.rollouts):
         return Wait(f"the rollout {name} has ended", is_condition=True)
     _refuse_unclear_rollout(request, observed, config)
-    # | paused | none, or open | a rollout that is not active may still have pods | wait |
+    # | paused | none, or the stored rollout | a rollout that is not active may have pods | wait |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and not other_rollout.is_empty:
             return Wait(f"pods of {other_rollout.name}: {other_rollout.current}")
+    return None
+
+
+def _leave_stored_rollout(request: Request, observed: MigrationObserved, rollout: Controller,
+                          stored: StoredController) -> Decision | None:
+    """Return the decision if the active rollout is not the stored rollout, or None."""
+    controller = observed.controller
+    # | paused | exists, no ReplicaSet | another rollout is active | delete the ControllerRevision |
+    if observed.replica_set is None:
+        return delete_stored_revision(request, "another rollout has the pods", ends_task=False)
+    # | paused | exists, and the stored rollout | another rollout is active | error |
+    if controller and controller.uid == stored["uid"] and not controller.is_deleting:
+        raise RolloutError(f"its rollout {rollout.name} has completed during the migration of "
+                           f"{controller.name}",
+                           where=request.where,
+                           next_command=(request.command(State.ROLLED_BACK), "then:",
+                                         request.command()))
+    # | paused | exists, empty ReplicaSet | another rollout has pods | delete the ReplicaSet |
+    # After a deletion of the stored rollout, an older rollout without pods may be active.
+    if rollout.replicas and not observed.replica_set_has_pods:
+        return handover.delete_empty(observed.replica_set)
     return None
 
 

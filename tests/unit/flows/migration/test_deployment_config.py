@@ -33,6 +33,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     REVISION,
@@ -231,17 +232,41 @@ def test_rollout_that_completes_during_the_migration_keeps_its_pods(step_count):
     assert world.run_steps(2) == ALL[:2]
 
 
-@pytest.mark.parametrize("step_count", [2, 3])
-def test_rollout_in_progress_is_awaited_until_the_template_is_closed(step_count):
+@pytest.mark.parametrize("step_count", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [2, 0])
+def test_rollout_in_progress_is_awaited_until_the_stored_rollout_is_deleted(step_count, size):
     world = World()
     world.run_steps(step_count)
     roll_out(world, "Running")
+    world.merge("ReplicationController", "foo-1", spec={"replicas": size})
     assert world.run_steps() == [PAUSE]
     assert world.decide() == Wait("the rollout foo-2 has ended", is_condition=True)
     world.merge("ReplicationController", "foo-2",
                 metadata={"annotations": {object_meta.ROLLOUT_PHASE: "Failed"}})
     with pytest.raises(RolloutError, match="its rollout foo-2 requests pods, although foo-1"):
         world.decide()
+
+
+@pytest.mark.parametrize("step_count", [2, 3, 4])
+def test_newest_rollout_is_migrated_if_the_stored_rollout_is_deleted(step_count):
+    """A revisionHistoryLimit of 0 deletes foo-1 when foo-2 is complete."""
+    world = World(config(revisionHistoryLimit=0))
+    world.run_steps(step_count)
+    roll_out(world, "Complete")
+    world.cluster._items["ReplicationController", "foo-1"] = None
+    labels = rollout(2)["spec"]["selector"]
+    world.cluster._pods = tuple(Pod(name, "u", labels, "uid of foo-2") for name in ("c", "d"))
+    assert world.run_steps() == [PAUSE, *["delete ReplicaSet"] * (step_count > 2),
+                                 "delete ControllerRevision", *ALL[1:]]
+    assert world.cluster.find("Deployment", "foo")["spec"]["replicas"] == 2
+
+
+def test_older_rollout_does_not_end_a_migration_whose_pods_have_failed():
+    world = World(config(latest=2), rollout(2), rollout(1, 0))
+    world.run_steps(6)
+    world.cluster._pods = ()
+    world.cluster.settle()
+    assert world.run_steps(1) == ["restore ReplicaSet"]
 
 
 def test_deployment_without_a_history_is_updated_before_the_end_of_its_migration():

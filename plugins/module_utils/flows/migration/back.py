@@ -16,6 +16,7 @@ from __future__ import annotations
 from ...model import object_meta
 from ...model.errors import NoSuchController, RolloutError
 from ...model.kinds import State
+from ...model.observed import Controller
 from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import Action, Decision, Step, Wait, annotation, patch, put, test
@@ -85,12 +86,21 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
         write = patch(controller, *handover.opening_operations(priority_class))
         return Step(Action.RESTORE, controller.name, write,
                     before="closed template", after="template")
-    # | any | exists | open ReplicationController, and a ReplicaSet | delete the ReplicaSet |
     if replica_set:
-        return handover.delete_empty(replica_set)
+        # | any | exists | open controller; closed ReplicaSet with pods | hand pods back |
+        # Another client has opened the controller.
+        # | any | exists | open ReplicationController, and a ReplicaSet | delete the ReplicaSet |
+        return hand_back(observed, replica_set, controller) or handover.delete_empty(replica_set)
     # | any | exists | open ReplicationController, no ReplicaSet | delete the ControllerRevision |
     ends_task = config is None or not config.is_paused_for_migration
     return delete_stored_revision(request, f"{controller.name} has all pods", ends_task=ends_task)
+
+
+def hand_back(observed: MigrationObserved, replica_set: Controller,
+              controller: Controller) -> Step | None:
+    """Return the step that gives the pods of the ReplicaSet to the controller, or None."""
+    return handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
+                                  controller, {object_meta.HASH_LABEL: None})
 
 
 def pause(config: DeploymentConfig) -> Step:

@@ -44,11 +44,10 @@ def _selector(request: Request, selector: Json) -> Json:
 def revision_manifest(request: Request, primary: Controller,
                       config: DeploymentConfig | None) -> Json:
     """Return a ControllerRevision that stores the ReplicationController."""
-    labels, annotations = (config or primary).labels, (config or primary).annotations
-    if config:
-        annotations = {key: value
-                       for key, value in annotations.items() if key not in object_meta.NOT_COPIED}
-    metadata = {"name": primary.name, "namespace": request.namespace, "labels": labels,
+    source = config or primary
+    annotations = {key: value for key, value in source.annotations.items()
+                   if key not in object_meta.NOT_COPIED}
+    metadata = {"name": primary.name, "namespace": request.namespace, "labels": source.labels,
                 "annotations": annotations}
     spec = {"replicas": primary.replicas, "selector": primary.selector,
             "minReadySeconds": primary.min_ready_seconds,

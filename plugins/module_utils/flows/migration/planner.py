@@ -52,7 +52,7 @@ from ...model.steps import (
 )
 from .. import handover
 from ..refusals import refuse_deleting, refuse_finalizers
-from .back import pause, plan_rollback
+from .back import hand_back, pause, plan_rollback
 from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
     delete_stored_revision,
@@ -167,15 +167,14 @@ def _decide_with_controller(request: Request, controller: Controller, observed: 
                                          request.command()))
     _refuse_update(request, controller)
     if has_changed(request, controller, observed, stored):
-        return _begin_again(request, controller, observed)
+        return _begin_again(request, controller, observed, stored)
     replica_set = observed.replica_set
     if replica_set is None:
         return _decide_without_replica_set(request, controller, observed, stored)
     # | exists | exists | the ReplicaSet is being deleted | hand its pods back, then wait |
     # A later step creates the ReplicaSet again. If the controller is being deleted, too, only wait.
     if replica_set.is_deleting:
-        step = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
-                                      controller, {object_meta.HASH_LABEL: None})
+        step = hand_back(observed, replica_set, controller)
         return step if step and not controller.is_deleting else wait_for_deletion(replica_set)
     # | exists | exists | ReplicaSet of another size | scale it to the size of the controller |
     if replica_set.replicas != controller.replicas and not controller.is_deleting:
@@ -219,26 +218,34 @@ def _hand_over(controller: Controller, replica_set: Controller, observed: Migrat
     return handover.delete_empty(controller)
 
 
-def _begin_again(request: Request, controller: Controller,
-                 observed: MigrationObserved) -> Decision:
+def _begin_again(request: Request, controller: Controller, observed: MigrationObserved,
+                 stored: StoredController) -> Decision:
     """Return the decision if the controller differs from the stored controller.
 
     Another client has changed the controller or created it again, or has forged the
     ControllerRevision, perhaps with the ReplicaSet.
     """
     # | closed | outdated | any | error |
-    # | open | outdated | ReplicaSet with pods | error |
-    # A closed controller is not stored again, since its priority class is stored nowhere else.
-    if handover.is_closed(controller) or observed.replica_set_has_pods:
+    # | open | outdated | open ReplicaSet | error |
+    # | being deleted, or another selector | outdated | ReplicaSet with pods | error |
+    # A closed controller is not stored again, since its priority class is stored nowhere else. A
+    # controller in deletion, or with another selector, would lose the pods.
+    replica_set = observed.replica_set
+    loses_pods = controller.is_deleting or controller.selector != stored["manifest"]["spec"][
+        "selector"]
+    if handover.is_closed(controller) or (observed.replica_set_has_pods
+                                          and (loses_pods or observed.pods is None)):
         raise RolloutError(
             f"it differs from the ControllerRevision {stored_revision_name(request)} of its "
             "migration",
             where=request.where, next_command=("restore its fields, or inspect the stored ones:",
                                                f"{request.kubectl} get {REVISION.lower()} "
                                                f"{stored_revision_name(request)} -o yaml"))
-    # | open | outdated | ReplicaSet without pods | delete the ReplicaSet |
-    if observed.replica_set:
-        return handover.delete_empty(observed.replica_set)
+    if replica_set:
+        # | open | outdated | closed ReplicaSet with pods | hand its pods back |
+        # | open | outdated | ReplicaSet without pods | delete the ReplicaSet |
+        return (hand_back(observed, replica_set, controller)
+                or handover.delete_empty(replica_set))
     # | open | outdated | no ReplicaSet | delete the ControllerRevision, then create it again |
     return delete_stored_revision(request, "the controller has changed", ends_task=False)
 

@@ -211,6 +211,46 @@ def test_a_controller_that_changes_before_it_is_closed_is_stored_again(step_coun
     assert deployment["metadata"] == expected["metadata"]
 
 
+@pytest.mark.parametrize("change", [{}, {"labels": {"app": "foo", "team": "x"}},
+                                    {"annotations": {"note": "x"}},
+                                    {"priorityClassName": "high"}], ids=str)
+@pytest.mark.parametrize("status", [{}, {"replicas": 0}], ids=["status", "stale status"])
+def test_a_controller_that_another_client_has_opened_gets_its_pods_back(change, status):
+    """For example, kubectl apply restores the priority class after the handover of the pods."""
+    changed_world, rolled_back_world = World(), World()
+    for world in (changed_world, rolled_back_world):
+        world.run_steps(4)
+        world.replace_item(rc_with(**change))
+        world.replace_item(world.replica_set, **status)
+    back = ["hand over Pod", "delete ReplicaSet", "delete ControllerRevision"]
+    assert changed_world.run_steps() == ([*back, *ALL_STEPS] if change else ALL_STEPS[2:3])
+    assert rolled_back_world.run_steps(request=ROLLBACK) == back
+    assert {(pod.owner_uid, *pod.labels) for pod in rolled_back_world.cluster.live_pods({})} == {
+        ("uid of foo", "app")}
+
+
+@pytest.mark.parametrize("change", [{"selector": {"app": "foo", "more": "x"}},
+                                    {"finalizers": ["x"], "deletionTimestamp": "now",
+                                     "template": rc(image="myimage:v9")["spec"]["template"]}],
+                         ids=["selector", "deletion"])
+def test_a_controller_that_would_lose_the_pods_does_not_get_them_back(change):
+    world, item = world_after("hand over Pod"), rc_with()
+    for part in (item["metadata"], item["spec"]):
+        part.update({field: value for field, value in change.items()
+                     if (field in item["spec"]) == (part is item["spec"])})
+    world.replace_item(item)
+    with pytest.raises(RolloutError, match="it differs from the ControllerRevision"):
+        world.decide()
+
+
+@pytest.mark.parametrize("step_count", [1, 2])
+def test_an_annotation_that_is_not_copied_is_no_change(step_count):
+    world = World()
+    world.run_steps(step_count)
+    world.replace_item(rc_with(annotations={object_meta.NOT_COPIED[-1]: "{}"}))
+    assert world.run_steps() == ALL_STEPS[step_count:]
+
+
 def test_min_ready_seconds_that_change_before_the_controller_is_closed_are_stored_again():
     world = world_after("create ReplicaSet")
     item = world.find("ReplicationController")

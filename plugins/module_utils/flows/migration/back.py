@@ -51,9 +51,10 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
     if stored is None:
         return _decide_without_stored_controller(request, observed)
     # | any | exists | the stored ReplicationController is deleted or being deleted | error |
-    # | any | exists | ReplicationController created again, ReplicaSet with pods | error |
+    # | any | exists | controller created again; ReplicaSet with pods, or a Deployment | error |
     if (controller is None or controller.is_deleting
-            or (controller.uid != stored["uid"] and observed.replica_set_has_pods)):
+            or (controller.uid != stored["uid"]
+                and (observed.replica_set_has_pods or observed.deployment))):
         raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
                            "cannot be rolled back",
                            where=request.where,

@@ -158,13 +158,17 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
 def _decide_with_controller(request: Request, controller: Controller, observed: MigrationObserved,
                             stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists."""
-    # | created again (another uid) | exists | ReplicaSet with pods | error |
-    if controller.uid != stored["uid"] and observed.replica_set_has_pods:
+    # | created again (another uid) | exists | ReplicaSet with pods, or a Deployment | error |
+    if controller.uid != stored["uid"] and (observed.replica_set_has_pods or observed.deployment):
+        names = " ".join(f"{existing.kind.kubectl_name}/{existing.name}" for existing in
+                         filter(None, (controller, observed.replica_set, observed.deployment)))
         raise RolloutError("it was created again during its migration, when its pods already "
                            "belonged to the ReplicaSet",
-                           where=request.where,
-                           next_command=(f"{request.kubectl} delete rc {controller.name}", "then:",
-                                         request.command()))
+                           where=request.where, next_command=(
+                               ("delete the object whose pods are not needed:",
+                                f"{request.kubectl} get {names} -o wide") if controller.current
+                               else (f"{request.kubectl} delete rc {controller.name}", "then:",
+                                     request.command())))
     _refuse_update(request, controller)
     if has_changed(request, controller, observed, stored):
         return _begin_again(request, controller, observed, stored)

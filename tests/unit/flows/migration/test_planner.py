@@ -280,6 +280,29 @@ def test_recreated_controller_is_refused_after_its_pods_were_handed_over(step_co
         world.decide(request_)
 
 
+@pytest.mark.parametrize("request_", [MIGRATE, ROLLBACK], ids=["migration", "rollback"])
+def test_recreated_controller_is_refused_while_the_deployment_serves(request_):
+    """An update of the Deployment has deleted the ReplicaSet (revisionHistoryLimit)."""
+    world = world_after("pace Deployment")
+    world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
+    world.replace_item(rc(replicas=2, uid="another"))
+    with pytest.raises(RolloutError, match=r"it was created again|its pods no longer belong"):
+        world.decide(request_)
+
+
+@pytest.mark.parametrize("current", [0, 2])
+def test_recreated_controller_with_pods_is_not_deleted_by_the_next_command(current):
+    """Another client may have created the ControllerRevision and the ReplicaSet."""
+    world = world_after("hand over Pod")
+    world.replace_item(rc(replicas=2, uid="another"), replicas=current)
+    with pytest.raises(RolloutError, match="it was created again") as error:
+        world.decide()
+    name = world.replica_set["metadata"]["name"]
+    assert error.value.commands == (
+        [f"kubectl -n default get rc/foo rs/{name} -o wide"] if current
+        else ["kubectl -n default delete rc foo", MIGRATE.command()])
+
+
 @pytest.mark.parametrize("item, expected_text", [
     (old(), "an update is in progress"),
     (rc(deletionTimestamp="now"), "it is being deleted"),

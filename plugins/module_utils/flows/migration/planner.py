@@ -351,8 +351,10 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
     if rollout is None:
         raise RolloutError("it has no complete rollout to migrate",
                            where=request.where,
-                           next_command=(f"{request.oc} rollout latest dc/{config.name}", "then:",
-                                         request.command()))
+                           next_command=(request.command(State.ROLLED_BACK)
+                                         if config.is_paused_for_migration
+                                         else f"{request.oc} rollout latest dc/{config.name}",
+                                         "then:", request.command()))
     # | exists | none, or the stored rollout | a rollout that is not active requests pods | error |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and other_rollout.replicas:

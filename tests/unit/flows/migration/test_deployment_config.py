@@ -161,6 +161,22 @@ def test_pods_of_two_rollouts_are_refused(config_annotations, command):
     assert command in error.value.next_command
 
 
+@pytest.mark.parametrize("step_count", [1, 2, 3, 4])
+def test_a_paused_deployment_config_without_a_complete_rollout_is_rolled_back_first(step_count):
+    """oc does not roll out a paused DeploymentConfig."""
+    world = World()
+    world.run_steps(step_count)
+    world.merge("ReplicationController", "foo-1",
+                metadata={"annotations": {object_meta.ROLLOUT_PHASE: "Failed"}})
+    with pytest.raises(RolloutError, match="it has no complete rollout") as error:
+        world.decide()
+    assert error.value.commands == [CONFIG_ROLLBACK.command(), MIGRATE_CONFIG.command()]
+    assert world.run_steps(request=CONFIG_ROLLBACK)[-1] == RESUME
+    with pytest.raises(RolloutError, match="it has no complete rollout") as error:
+        world.decide()
+    assert "oc -n default rollout latest dc/foo" in error.value.commands
+
+
 def test_rollout_that_the_watch_has_not_reported_is_looked_up():
     """The watch of the ReplicationControllers may lag behind the watch of DeploymentConfigs."""
     newest = rollout(2, 0, "New")

@@ -37,6 +37,11 @@ ALL_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate Replica
              "delete ControllerRevision"]
 
 
+def set_pods(cluster, *pods):
+    """Replace the real pods and the simulated pods."""
+    cluster._pods, cluster._real_pods = pods, lambda selector: pods
+
+
 class World:
     """Simulated migration of foo with two pods.
 
@@ -80,8 +85,8 @@ class World:
 
     def replace_pods(self, *owners, **labels):
         """Replace all pods with one pod for each owner uid."""
-        self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
-                                   for owner in owners)
+        set_pods(self.cluster, *(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
+                                 for owner in owners))
 
 
 def world_after(step):

@@ -18,7 +18,7 @@ from ...model.kinds import Kind
 from ...model.observed import Controller, Pod
 from ...model.patches import PreconditionFailed, apply_patch
 from ...model.server_driven import parse
-from ...model.steps import Create, Delete, Handover, Write
+from ...model.steps import REVISION, Create, Delete, Handover, Write
 from .. import handover
 from ..flow import Model
 from ..simulated import after_deletion
@@ -42,6 +42,7 @@ class SimulatedMigration(Model):
             (kind, item["metadata"]["name"]): item
             for kind, items in items_by_kind.items() for item in items}
         self._pods: tuple[Pod, ...] | None = None
+        self._handed_over_pods: dict[str, Pod] = {}
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
         requested_kind = kind or self._kind
@@ -55,7 +56,8 @@ class SimulatedMigration(Model):
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         if self._pods is None:
-            self._pods = self._real_pods(selector)
+            self._pods = tuple(self._handed_over_pods.get(pod.name, pod)
+                               for pod in self._real_pods(selector))
         return self._pods
 
     def settle(self) -> bool:
@@ -76,6 +78,7 @@ class SimulatedMigration(Model):
                 pod._replace(owner_uid=target_uid,
                              labels=_with_label_changes(pod.labels, write.labels))
                 if pod.name in names else pod for pod in self._pods or ())
+            self._handed_over_pods |= {pod.name: pod for pod in self._pods if pod.name in names}
             self.settle()
             return True
         key = write.kind, write.name
@@ -90,6 +93,9 @@ class SimulatedMigration(Model):
         elif isinstance(write, Delete):
             remaining_item = after_deletion(item)
             self._items[key] = remaining_item and self._settle_item(write.kind, remaining_item)
+            if write.kind == REVISION:
+                # The migration begins again, perhaps with another selector.
+                self._pods = None
         else:
             try:
                 self._items[key] = apply_patch(item, write)

@@ -18,7 +18,15 @@ from builders import (
     run_past_waits,
 )
 from migrations import ALL_CONFIG_STEPS as ALL
-from migrations import CONFIG_ROLLBACK, CONFIG_UID, MIGRATE, MIGRATE_CONFIG, config, rollout
+from migrations import (
+    CONFIG_ROLLBACK,
+    CONFIG_UID,
+    MIGRATE,
+    MIGRATE_CONFIG,
+    config,
+    rollout,
+    set_pods,
+)
 from migrations import ConfigWorld as World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
@@ -271,7 +279,7 @@ def test_newest_rollout_is_migrated_if_the_stored_rollout_is_deleted(step_count)
     roll_out(world, "Complete")
     world.cluster._items["ReplicationController", "foo-1"] = None
     labels = rollout(2)["spec"]["selector"]
-    world.cluster._pods = tuple(Pod(name, "u", labels, "uid of foo-2") for name in ("c", "d"))
+    set_pods(world.cluster, *(Pod(name, "u", labels, "uid of foo-2") for name in ("c", "d")))
     assert world.run_steps() == [PAUSE, *["delete ReplicaSet"] * (step_count > 2),
                                  "delete ControllerRevision", *ALL[1:]]
     assert world.cluster.find("Deployment", "foo")["spec"]["replicas"] == 2

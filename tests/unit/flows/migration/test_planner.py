@@ -211,6 +211,18 @@ def test_a_controller_that_changes_before_it_is_closed_is_stored_again(step_coun
     assert deployment["metadata"] == expected["metadata"]
 
 
+def test_check_mode_plans_a_migration_that_begins_again_with_another_selector():
+    earlier = World(rc_with(selector={"app": "foo", "more": "x"}))
+    earlier.run_steps(2)
+    world = World()
+    world.replace_item(earlier.find(REVISION, "foo-migration"))
+    world.replace_item(earlier.replica_set)
+    real_pods = world.cluster._real_pods
+    world.cluster._real_pods = lambda selector: () if "more" in selector else real_pods(selector)
+    assert run_past_waits(world, 100) == ["delete ReplicaSet", "delete ControllerRevision",
+                                          *ALL_STEPS]
+
+
 @pytest.mark.parametrize("change", [{}, {"labels": {"app": "foo", "team": "x"}},
                                     {"annotations": {"note": "x"}},
                                     {"priorityClassName": "high"}], ids=str)

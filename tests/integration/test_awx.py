@@ -288,7 +288,7 @@ def test_failed_job_suggests_launching_jobs(namespace, jobs):
     relaunch = "relaunch the job, or launch the job template *Update shop* again"
     assert job.status == "failed" and artifacts(job)["commands"] == [
         relaunch, f"launch the job template *Rollback* with controller foo, controller_namespace "
-        f"{namespace.name}"]
+        f"{namespace.name}, failure_grace 1"]
     options = {"name": "foo", "namespace": "{{ controller_namespace }}", "image": "{{ image }}",
                "failure_grace": 1}
     tasks = [{"baton.kubernetes.rolling_update": options, "register": "update",

@@ -292,7 +292,7 @@ def test_task_is_refused_after_another_client_changed_the_image(namespace, nodes
     with pytest.raises(RolloutError) as caught:
         update(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
-    assert "during an update to myimage:v2" in caught.value.what
+    assert "since the update to myimage:v2" in caught.value.what
     roll_back(namespace)
     assert versions(namespace) == ["v1"] * SIZE
 

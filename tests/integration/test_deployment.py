@@ -124,7 +124,7 @@ def test_update_is_refused_after_another_client_changed_the_image(namespace):
     with pytest.raises(RolloutError) as caught:
         update(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
-    assert "during an update to myimage:v2" in caught.value.what
+    assert "since the update to myimage:v2" in caught.value.what
     assert (namespace.command(kind="Deployment", image="myimage:v3", container="web")
             in caught.value.next_command)
     assert namespace.deployment()["spec"]["paused"]

@@ -178,13 +178,13 @@ def test_blue_green_by_a_service_alone(shop, namespace, is_check_failing):
     images = []
     for task in tasks:
         run_documented_task(shop, namespace, task, service="foo")
-        images.append(sorted(set(shop.route.images())))
+        images.append(sorted(set(shop.route.endpoint_images())))
     assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.route.is_without_split()
 
     checks = []
 
     def record_and_fail_second_check():
-        checks.append(sorted(set(shop.route.images())))
+        checks.append(sorted(set(shop.route.endpoint_images())))
         if is_check_failing and len(checks) == 2:
             shop.server.failing_stages = {"100%"}
 
@@ -193,7 +193,7 @@ def test_blue_green_by_a_service_alone(shop, namespace, is_check_failing):
                  max_surge="", route="", service="foo", image="myimage:v3")
     assert checks[:2] == [["myimage:v2"], ["myimage:v3"]]
     assert shop.route.is_without_split()
-    assert set(shop.route.images()) == {"myimage:v2" if is_check_failing else "myimage:v3"}
+    assert set(shop.route.endpoint_images()) == {"myimage:v2" if is_check_failing else "myimage:v3"}
 
 
 def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):

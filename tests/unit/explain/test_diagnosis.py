@@ -865,7 +865,7 @@ def test_event_alone_is_never_fatal(reason, message, field):
     (0, 0, "references non-existent secret key: a", True),
 ])
 def test_mount_failure_is_outdated_if_the_kubelet_no_longer_repeats_the_event(first, last, message,
-                                                                            is_outdated):
+                                                                              is_outdated):
     times = {"firstTimestamp": first, "lastTimestamp": last}
     mount_event = event("FailedMount", message, **{
         key: None if time is None else rfc3339(1000 + time) for key, time in times.items()})

@@ -229,6 +229,9 @@ def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    # The kubernetes package reads KUBECONFIG when it is imported.
+    kube_config = importlib.import_module("kubernetes.config.kube_config")
+    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "~/.kube/config")
     time.tzset()
     atexit.unregister(sys.modules["ansible.utils.path"].cleanup_tmp_file)
     importlib.reload(sys.modules["ansible.constants"])

@@ -97,12 +97,12 @@ SITES: dict[str, str] = {
         "test_migration_with_unavailable_pods_completes_with_another_image",
     "flows/migration/flow.py::commands": OPENSHIFT,
     "flows/migration/flow.py::warnings": WARNS,
+    "flows/migration/manifests.py::difference_error": SHOWS,
     "flows/migration/manifests.py::name_conflict": SHOWS,
     "flows/migration/planner.py::_scale_to_zero": OPENSHIFT,
     "flows/migration/planner.py::_delete_config": OPENSHIFT,
     "flows/migration/planner.py::_refuse_unclear_rollout": OPENSHIFT,
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
-    "flows/migration/planner.py::_begin_again": SHOWS,
     "flows/migration/planner.py::_decide_with_replica_set":
         "test_paused_deployment_of_a_migration_is_resumed",
     "flows/migration/planner.py::_leave_stored_rollout": OPENSHIFT,

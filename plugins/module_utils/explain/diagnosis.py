@@ -312,7 +312,8 @@ def _describe_requests(spec: Json, resource: str) -> str:
 
 def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                           events: list[Json]) -> list[Cause]:
-    causes = []
+    causes: list[Cause] = []
+    outdated_symptoms: list[Symptom] = []
     statuses_by_field = {field: _by_name(_list(status, status_field))
                          for field, status_field in _STATUS_FIELDS.items()}
     # Volumes and the network are set up before any container starts.
@@ -320,9 +321,9 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                for container_status in statuses.values()):
         symptoms = [_trust_mount_failure(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
-        # A trusted Event comes before an outdated Event.
-        symptoms.sort(key=lambda symptom: symptom.is_from_event)
-        causes += subject.causes(NOT_STARTED, symptoms)
+        outdated_symptoms = [symptom for symptom in symptoms if symptom.is_outdated]
+        causes += subject.causes(
+            NOT_STARTED, [symptom for symptom in symptoms if not symptom.is_outdated])
     for field, statuses in statuses_by_field.items():
         specs = _by_name(_list(spec, field))
         for name, container_status in statuses.items():
@@ -332,7 +333,8 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
             container_subject = _subject_of_container(subject, field, container, container_status)
             causes += _causes_in_container(container_subject, container, container_status,
                                            container_events)
-    return causes
+    # The problem of an outdated Event is possibly solved.
+    return causes or subject.causes(NOT_STARTED, outdated_symptoms)
 
 
 def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:

@@ -1142,3 +1142,18 @@ def test_malformed_objects_never_raise(data):
 
     for cause in diagnose(item, events=events):
         assert isinstance(cause, Cause) and isinstance(cause.sentence, str)
+
+
+@pytest.mark.parametrize("reason, message", [
+    ("FailedCreatePodSandBox", "Failed to create pod sandbox: no IP addresses available"),
+    ("FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32'),
+    ("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1"'),
+])
+def test_outdated_mount_failure_hides_no_current_cause(reason, message):
+    events = symptoms.mark_outdated_mount_failures([
+        event("FailedMount", MOUNT_ERROR, field="", firstTimestamp=rfc3339(1000),
+              lastTimestamp=rfc3339(1002)),
+        event(reason, message, field="", count=9, firstTimestamp=rfc3339(1010),
+              lastTimestamp=rfc3339(1098))], 1100.0)
+
+    assert [cause.message for cause in diagnose(MOUNTING, events=events)] == [message]

@@ -21,7 +21,13 @@ from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import Action, Decision, Step, Wait, annotation, patch, put, test
 from .. import handover
-from .manifests import delete_stored_revision, is_created_by_migration, name_conflict
+from .manifests import (
+    delete_stored_revision,
+    difference_error,
+    has_stored_selector,
+    is_created_by_migration,
+    name_conflict,
+)
 from .observed import MigrationObserved
 
 
@@ -88,10 +94,15 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
         return Step(Action.RESTORE, controller.name, write,
                     before="closed template", after="template")
     if replica_set:
+        step = hand_back(observed, replica_set, controller)
+        # | any | exists | open, another selector; closed ReplicaSet with pods | error |
+        # The controller would lose the pods.
+        if step and not has_stored_selector(controller, stored):
+            raise difference_error(request)
         # | any | exists | open controller; closed ReplicaSet with pods | hand pods back |
         # Another client has opened the controller.
         # | any | exists | open ReplicationController, and a ReplicaSet | delete the ReplicaSet |
-        return hand_back(observed, replica_set, controller) or handover.delete_empty(replica_set)
+        return step or handover.delete_empty(replica_set)
     # | any | exists | open ReplicationController, no ReplicaSet | delete the ControllerRevision |
     ends_task = config is None or not config.is_paused_for_migration
     return delete_stored_revision(request, f"{controller.name} has all pods", ends_task=ends_task)

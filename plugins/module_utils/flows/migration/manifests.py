@@ -185,6 +185,19 @@ def name_conflict(request: Request, controller: Controller) -> RolloutError:
                                      f"{controller.name}")
 
 
+def has_stored_selector(controller: Controller, stored: StoredController) -> bool:
+    return bool(controller.selector == stored["manifest"]["spec"]["selector"])
+
+
+def difference_error(request: Request) -> RolloutError:
+    """Return the error for a controller that differs from the stored controller."""
+    name = stored_revision_name(request)
+    return RolloutError(f"it differs from the ControllerRevision {name} of its migration",
+                        where=request.where,
+                        next_command=("restore its fields, or inspect the stored ones:",
+                                      f"{request.kubectl} get {REVISION.lower()} {name} -o yaml"))
+
+
 def delete_stored_revision(request: Request, why: str, ends_task: bool) -> Step:
     """Return the step that deletes the ControllerRevision of the migration."""
     name = stored_revision_name(request)

@@ -57,7 +57,9 @@ from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
     delete_stored_revision,
     deployment_manifest,
+    difference_error,
     has_changed,
+    has_stored_selector,
     has_template_of,
     is_created_by_migration,
     name_conflict,
@@ -235,16 +237,10 @@ def _begin_again(request: Request, controller: Controller, observed: MigrationOb
     # A closed controller is not stored again, since its priority class is stored nowhere else. A
     # controller in deletion, or with another selector, would lose the pods.
     replica_set = observed.replica_set
-    loses_pods = controller.is_deleting or controller.selector != stored["manifest"]["spec"][
-        "selector"]
+    loses_pods = controller.is_deleting or not has_stored_selector(controller, stored)
     if handover.is_closed(controller) or (observed.replica_set_has_pods
                                           and (loses_pods or observed.pods is None)):
-        raise RolloutError(
-            f"it differs from the ControllerRevision {stored_revision_name(request)} of its "
-            "migration",
-            where=request.where, next_command=("restore its fields, or inspect the stored ones:",
-                                               f"{request.kubectl} get {REVISION.lower()} "
-                                               f"{stored_revision_name(request)} -o yaml"))
+        raise difference_error(request)
     if replica_set:
         # | open | outdated | closed ReplicaSet with pods | hand its pods back |
         # | open | outdated | ReplicaSet without pods | delete the ReplicaSet |

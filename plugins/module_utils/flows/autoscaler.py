@@ -42,7 +42,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     scaler = observed.autoscaler
     if scaler is None:
         return plan()
-    restore_step = restore(scaler, in_progress=observed.in_progress)
+    restore_step = restore(scaler)
     final_restore_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
         final_restore_step = dataclasses.replace(restore_step, ends_task=True)
@@ -58,9 +58,10 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
                 else decision)
     # With `wait: false`, the task ends before the update that it begins or continues.
     leaves_update = decision.action in (Action.UPDATE, Action.PACE) and not request.waits
-    if (decision.completes_update or leaves_update) and (restore_step or is_frozen(scaler)):
+    if (decision.completes_update or leaves_update) and _is_partly_frozen(scaler):
         return restore_step or _with_warning(request, scaler, decision)
-    if is_frozen(scaler) or decision.completes_update or request.autoscaler == "ignore":
+    if (_is_partly_frozen(scaler) or decision.completes_update
+            or request.autoscaler == "ignore"):
         return decision
     if request.autoscaler == "refuse":
         name = scaler["metadata"]["name"]
@@ -70,12 +71,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
     # With `wait: false`, the task ends before the update does, and cannot restore the autoscaler.
-    if decision.action not in _SCALING_ACTIONS or not request.waits:
-        return decision
-    # While the successor has no pods, no step has scaled a controller, so no task of this update
-    # has frozen the autoscaler.
-    is_first_freeze = observed.successor is not None and observed.successor.replicas == 0
-    return freeze(scaler, in_progress=observed.in_progress and not is_first_freeze)
+    return freeze(scaler) if decision.action in _SCALING_ACTIONS and request.waits else decision
 
 
 def _with_warning(request: Request, scaler: Json, step: Step) -> Step:
@@ -106,25 +102,30 @@ def is_frozen(scaler: Json) -> bool:
             and _disabled_directions(scaler) == list(_FROZEN_BEHAVIOR))
 
 
+def _is_partly_frozen(scaler: Json) -> bool:
+    """Return whether the autoscaler has the annotation, and at least one direction is disabled.
+
+    Another freeze would store the frozen values as the settings to restore.
+    """
+    return (object_meta.is_frozen(scaler["metadata"].get("annotations") or {})
+            and bool(_disabled_directions(scaler)))
+
+
 def _disabled_directions(scaler: Json) -> list[str]:
     behavior = mapping(scaler, "spec", "behavior")
     return [direction for direction in _FROZEN_BEHAVIOR
             if text(mapping(behavior, direction), "selectPolicy") == "Disabled"]
 
 
-def freeze(scaler: Json, *, in_progress: bool = False) -> Step:
-    """Return the step that disables the autoscaler and stores its settings in the annotation.
-
-    in_progress: whether an update is in progress.
-    """
+def freeze(scaler: Json) -> Step:
+    """Return the step that disables the autoscaler and stores its settings in the annotation."""
     metadata = scaler["metadata"]
     annotations_operations = (() if metadata.get("annotations")
                               else (put("/metadata/annotations", {}),))
     write = Patch(metadata["name"], (
         *_tests(scaler),
         *annotations_operations,
-        put(annotation(object_meta.FROZEN),
-            canonical(_settings_to_restore(scaler, in_progress) or _current_settings(scaler))),
+        put(annotation(object_meta.FROZEN), canonical(_current_settings(scaler))),
         put("/spec/behavior", _FROZEN_BEHAVIOR),
         put("/spec/minReplicas", _FROZEN_MIN_REPLICAS),
     ), AUTOSCALER)
@@ -132,13 +133,10 @@ def freeze(scaler: Json, *, in_progress: bool = False) -> Step:
                 before="at work", after="does nothing during the update")
 
 
-def restore(scaler: Json, *, in_progress: bool = False) -> Step | None:
-    """Return the step that restores a frozen autoscaler; None without valid settings.
-
-    in_progress: whether an update is in progress.
-    """
+def restore(scaler: Json) -> Step | None:
+    """Return the step that restores a frozen autoscaler; None without valid settings."""
     metadata, current_settings = scaler["metadata"], _current_settings(scaler)
-    settings = _settings_to_restore(scaler, in_progress)
+    settings = _settings_to_restore(scaler)
     if settings is None:
         return None
     write = Patch(metadata["name"], (
@@ -164,36 +162,28 @@ def _current_settings(scaler: Json) -> object_meta.Frozen:
             "minReplicas": scaler["spec"].get("minReplicas")}
 
 
-def _settings_to_restore(scaler: Json, in_progress: bool) -> object_meta.Frozen | None:
+def _settings_to_restore(scaler: Json) -> object_meta.Frozen | None:
     """Return the settings at the end of the freeze. None without valid settings in the annotation.
 
-    A field in the annotation replaces only the value that the freeze has set: any other value is
-    that of another client. If no direction is disabled, the annotation does not count: it is
-    forged, or another client has ended the freeze. Without an update in progress, both directions
-    must be disabled: the user of the autoscaler may have disabled a single direction.
+    If a direction is enabled, the annotation does not count: it may be forged, or another client
+    has ended the freeze. A minReplicas that another client has set since the freeze is kept.
     """
-    stored_settings = object_meta.frozen(scaler["metadata"].get("annotations") or {})
-    directions = _disabled_directions(scaler)
-    if stored_settings is None or not (directions if in_progress else is_frozen(scaler)):
+    settings = object_meta.frozen(scaler["metadata"].get("annotations") or {})
+    if settings is None or not is_frozen(scaler):
         return None
-    behavior, min_replicas = mapping(scaler, "spec", "behavior"), scaler["spec"].get("minReplicas")
-    if min_replicas in (None, _FROZEN_MIN_REPLICAS):
-        min_replicas = stored_settings["minReplicas"]
-    if not _has_valid_settings(scaler, {**stored_settings, "minReplicas": min_replicas}):
-        return None
-    stored_behavior = stored_settings["behavior"] or {}
-    sources = {direction: stored_behavior if direction in directions else behavior
-               for direction in _FROZEN_BEHAVIOR}
-    restored_behavior = {direction: source[direction] for direction, source in sources.items()
-                         if direction in source}
-    return {"behavior": restored_behavior or None, "minReplicas": min_replicas}
+    min_replicas = scaler["spec"].get("minReplicas")
+    if min_replicas not in (None, _FROZEN_MIN_REPLICAS):
+        settings = {**settings, "minReplicas": min_replicas}
+    return settings if _has_valid_settings(scaler, settings) else None
 
 
 def _not_restored_warning(request: Request, scaler: Json) -> str:
     name = scaler["metadata"]["name"]
-    return (f"the {AUTOSCALER} {name} still does nothing: its annotation {object_meta.FROZEN} is "
-            f"not readable, or has invalid settings. Set its minReplicas and behavior by "
-            f"hand, and remove the annotation: {request.kubectl} edit hpa {name}")
+    reason = (f"its annotation {object_meta.FROZEN} is not readable, or has invalid settings"
+              if is_frozen(scaler) else "another client has changed its behavior since the freeze")
+    return (f"the {AUTOSCALER} {name} is not restored: {reason}. Set its minReplicas and behavior "
+            f"by hand, and remove the annotation {object_meta.FROZEN}: {request.kubectl} edit hpa "
+            f"{name}")
 
 
 def _has_valid_settings(scaler: Json, settings: object_meta.Frozen) -> bool:

@@ -40,7 +40,8 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
         if leases.is_lost:
             return
         # Another client may have changed the autoscaler since the last step.
-        read_autoscalers(gateway, memory)
+        with contextlib.suppress(RolloutError):
+            read_autoscalers(gateway, memory)
         try:
             observed = observe()
         except RolloutError:
@@ -52,8 +53,7 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        if observed.autoscaler and (step := autoscaler.restore(
-                observed.autoscaler, in_progress=observed.in_progress)):
+        if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             apply(step)
     if isinstance(error, RolloutFailed):
         recorder.record_failure(error.what)

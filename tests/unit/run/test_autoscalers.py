@@ -50,18 +50,21 @@ def test_forged_annotation_of_an_autoscaler_with_one_disabled_direction_is_ignor
     assert cluster.scaler["spec"] == before
 
 
+@pytest.mark.parametrize("state", ["updated", "rolled_back"])
 @pytest.mark.parametrize("kind", KINDS_WITH_AUTOSCALER)
-def test_direction_that_another_client_enables_during_a_pause_is_kept(kind):
+def test_settings_before_the_freeze_stay_in_the_annotation_if_a_direction_is_enabled(
+        kind, state):
     cluster = Cluster(kind)
     cluster.scaler["spec"]["behavior"] = {"scaleDown": FAST}
     cluster.run(update_request(kind, pause_at="1"))
+    annotations = copy.deepcopy(cluster.scaler["metadata"]["annotations"])
     cluster.scaler = copy.deepcopy(cluster.scaler)
     cluster.scaler["spec"]["behavior"]["scaleUp"] = FAST
 
-    cluster.run(update_request(kind))
+    cluster.run(update_request(kind, state=state))
 
-    assert cluster.scaler["spec"]["behavior"] == {"scaleUp": FAST, "scaleDown": FAST}
-    assert cluster.scaler["spec"]["minReplicas"] == 2
+    assert cluster.scaler["spec"]["behavior"] == {"scaleUp": FAST, "scaleDown": DISABLED}
+    assert cluster.scaler["metadata"]["annotations"] == annotations
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])

@@ -165,8 +165,10 @@ class Ending:
         return bool(any(result.get("changed") for result in self.history.results)
                     and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back"
-                    and RollbackScope(self.history.results, []).has_images_before(
-                        self.request.name, rollout))
+                    # Admission may change the images that the module itself restores.
+                    and (self.result.get("changed")
+                         or RollbackScope(self.history.results, []).has_images_before(
+                             self.request.name, rollout)))
 
     def _lines_about_remaining_updates(self, event: Event) -> list[str]:
         if (self.request.name or not self.request.rolls_back_on_failure
@@ -231,8 +233,10 @@ def lines_about_groups_left_out(request: Request, history: History) -> list[str]
              or values(request.selection, "names")
              or [text(rollout, "name")
                  for rollout in objects(look_event.result if look_event else {}, "rollouts")])
-    reached_names = {text(result, "name") for result in history.results}
-    names = [name for name in names if name not in reached_names]
+    reached_names = {text(result, "name") for event in history.updates
+                     for result in objects(event.result, "results")}
+    failed_names = {text(result, "name") for result in history.results if result.get("failed")}
+    names = [name for name in names if name not in reached_names | failed_names]
     return [f"Not rolled back: {', '.join(names)}."] if names else []
 
 

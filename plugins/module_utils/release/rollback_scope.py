@@ -102,7 +102,8 @@ class RollbackScope:
 
     def _has_another_update(self, name: str, result: Json) -> bool:
         """Return whether another client has completed another update of a changed controller."""
-        return (name in self._changed_names and _phase(result) == "complete"
+        return (name in self._changed_names and not result.get("changed")
+                and _phase(result) == "complete"
                 and not self.has_images_before(name, mapping(result, "rollout")))
 
     def has_images_before(self, name: str, rollout: Json) -> bool:

@@ -188,3 +188,18 @@ def test_no_message_without_a_rollback(what, on_failure):
     end = ending([UPDATED], {"results": [UPDATED]}, None, what, on_failure)
 
     assert "Updated before the failure" not in end.message
+
+
+@pytest.mark.parametrize("is_rolled_back_by_module", [True, False])
+def test_images_count_unless_the_module_itself_has_rolled_back(is_rolled_back_by_module):
+    """Admission may change the image that the module restores."""
+    rollout = {"phase": "complete", "last_rollout": {"outcome": "rolled_back"},
+               "controller": {"images": {"web": "mirror/myimage:v1"}}}
+    paused_rollout = {"phase": "paused", "images": {"before": {"web": "myimage:v1"}}}
+    results = [{"name": "a", "changed": True, "rollout": paused_rollout},
+               {"name": "a", "changed": is_rolled_back_by_module, "failed": True,
+                "rollout": rollout}]
+
+    scope = RollbackScope(results, [])
+
+    assert bool(scope.failed_result_by_name) is not is_rolled_back_by_module

@@ -779,6 +779,16 @@ def test_failed_abort_does_not_stop_the_rollback_of_others(changes, updates):
     assert ("Not rolled back: a, c." in run.ending.error) is (not updates)
 
 
+def test_controllers_whose_update_was_only_aborted_are_named_as_not_rolled_back():
+    controllers = {"a": Controller("myimage:v2", is_locked=True),
+                   "b": Controller("myimage:v2", new_image="myimage:v3", new_percent=10)}
+    _turns, run, _cluster = run_rollback(
+        controllers=controllers, selection={"names": ["a", "b"]}, options={"max_failures": "0"},
+        previous={"a": {"web": "myimage:v1"}, "b": {"web": "myimage:v0"}})
+
+    assert "Not rolled back: b." in run.ending.error
+
+
 class LabelledCluster(Cluster):
     """Cluster whose label selectors select all controllers."""
 

@@ -37,7 +37,6 @@ from ...model.observed import Controller, revision_number
 from ...model.request import Request
 from ...model.server_driven import Deployment, DeploymentConfig
 from ...model.steps import (
-    REVISION,
     Action,
     Create,
     Decision,

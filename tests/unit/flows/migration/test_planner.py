@@ -253,7 +253,7 @@ def test_a_controller_that_would_lose_the_pods_does_not_get_them_back(change):
     world.replace_item(item)
     with pytest.raises(RolloutError, match="it differs from the ControllerRevision"):
         world.decide()
-    with pytest.raises(RolloutError, match="it differs from|no longer belong to"):
+    with pytest.raises(RolloutError, match=r"it differs from|no longer belong to"):
         world.decide(ROLLBACK)
 
 

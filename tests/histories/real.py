@@ -103,8 +103,11 @@ class RealWorld:
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
         # Wait until all pods are available: the DaemonSet controller deletes unavailable ones.
-        if params.get("min_ready_seconds"):
-            time.sleep(float(params["min_ready_seconds"]) + 0.2)
+        daemon_set = self.get("DaemonSet", "foo") if "DaemonSet" in self._kinds else None
+        min_ready_seconds = max(float(params.get("min_ready_seconds", 0)),
+                                daemon_set["spec"].get("minReadySeconds", 0) if daemon_set else 0)
+        if min_ready_seconds:
+            time.sleep(min_ready_seconds + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
             try:
                 result = self.namespace.roll(fault=writes.kill_at_write(*death) if death else None,
@@ -233,6 +236,9 @@ class RealWorld:
         assert flags["-n"] == self.namespace.name, words
         if verb == "scale":
             self._patch(*self._target(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
+        elif verb == "rollout" and arguments[0] == "resume":
+            self._patch("Deployment", arguments[1].removeprefix("deployment/"),
+                        {"spec": {"paused": None}})
         elif verb == "annotate":
             date = str(time.time())
             changes = typed_commands.annotation_changes(

@@ -115,11 +115,12 @@ class Follower:
         if context.status.phase != "paused":
             return ""
         texts = []
-        for route in parse_routes(context.primary.annotations):
+        routes = parse_routes(context.primary.annotations)
+        versions = self._versions(context) if routes else None
+        for route in routes:
             # The user may lack permission to read the route.
             with contextlib.suppress(RolloutError):
-                objects = self._cluster(context, route, self._real,
-                                        self._versions(context)).read()
+                objects = self._cluster(context, route, self._real, versions).read()
                 observed = objects._replace(controller=context.primary).observed(is_drained=True)
                 share = _share(_split_request(context.request, route), observed)
                 if share:

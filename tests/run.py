@@ -246,9 +246,8 @@ TIERS = {
                    minutes=120, reads_all_tests=True),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits_often=True),
     "manifests": Tier([BUILD, "python tests/manifests"], minutes=60, waits_often=True),
-    # Every fourth seed runs a fleet. The sample has no fleet, since a failure with seed 4 is not
-    # explained yet (docs/internals/faults.md).
-    "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"], waits_often=True),
+    # Every fourth seed runs a fleet.
+    "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-4"], waits_often=True),
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20",
                        "python tests/histories --kinds StatefulSet DaemonSet --seeds 1-48",
                        "python tests/histories --kinds ReplicationController ReplicaSet Deployment "

@@ -383,6 +383,8 @@ class History(RuleBasedStateMachine):
             self.world.apply(self.kind, replicas)
             self.may_lack_ready_pods = True
             self.was_manifest_applied = self.kind not in SERVER_DRIVEN
+            # This ends the update of a server-driven kind, and does not change minReadySeconds.
+            self.ready_seconds |= {self._current_ready_seconds()}
             # The task may have been killed before it could report the end of its update.
             annotations = item["metadata"].get("annotations") or {}
             self.was_applied_after_update = (

@@ -39,6 +39,17 @@ def pytest_collection_modifyitems(config, items):
         items[:] = selected_items
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add the objects of the namespace to the report of a failure, which may not be repeatable."""
+    report = yield
+    if report.when == "call" and report.failed and "namespace" in item.funcargs:
+        with contextlib.suppress(Exception):  # such as a cluster that does not respond
+            report.sections.append(
+                ("objects", namespace_fixture.describe(item.funcargs["namespace"])))
+    return report
+
+
 @pytest.fixture(scope="session")
 def cluster():
     """Provide the embedded cluster of this pytest worker, or the cluster of KUBECONFIG.

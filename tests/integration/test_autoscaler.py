@@ -363,7 +363,8 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 
     metrics.load = 2 * LOAD
     eventually(lambda: is_of_size(namespace, 8, 8), "twice the size")
-    assert pod_counts(namespace) == (6, 2)
+    # If the autoscaler takes two steps, the Deployment controller rounds twice.
+    assert pod_counts(namespace) in ((6, 2), (7, 1))
     result = update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
     assert result["rollout"]["phase"] == "paused" and pod_counts(namespace) == (6, 2)
 

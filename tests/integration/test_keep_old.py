@@ -41,6 +41,10 @@ def controller_foo(namespace, kind):
             else namespace.get_apps_object(f"{kind.lower()}s", "foo"))
 
 
+def is_observed(deployment):
+    return deployment["status"]["observedGeneration"] == deployment["metadata"]["generation"]
+
+
 def has_pods(namespace, kind, replicas):
     item = controller_foo(namespace, kind)
     status = item.get("status", {})
@@ -154,6 +158,9 @@ def test_updates_without_room_in_the_quota_for_all_new_pods_are_refused(namespac
 def test_new_size_of_a_deployment_at_the_pause_applies_to_both_versions(namespace):
     create_foo(namespace, "Deployment")
     namespace.roll(kind="Deployment", **PAUSE_AT_ALL)
+    # The Deployment controller distributes a new size according to the annotation max-replicas of
+    # the ReplicaSets, and updates the annotation of the old one when it observes the pause.
+    eventually(lambda: is_observed(namespace.deployment()), "the observed pause")
     for size in (5, 2):
         namespace.patch_deployment({"spec": {"replicas": size}})
         eventually(lambda size=size: pod_counts(namespace) == (size, size),

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it.
+"""Freeze and restore the HorizontalPodAutoscaler of the primary around an update.
 
-Otherwise, the autoscaler would scale up the primary while the update scales it down.
+An active autoscaler could change the primary's size during the update, for example scale up a
+ReplicaSet while the update scales down the ReplicaSet.
 
 `selectPolicy: Disabled` stops scaling by metrics, but minReplicas still applies
 (reconcileAutoscaler in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore
-has `minReplicas: 1`. With this number, the autoscaler does not scale up a controller that has 0
-replicas.
+has `minReplicas: 1`: the autoscaler enforces no larger size, and ignores a size of 0.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 #: spec.behavior of a frozen autoscaler.
 _FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
                     "scaleDown": {"selectPolicy": "Disabled"}}
-#: spec.minReplicas of a frozen autoscaler, which is also the default of the API server.
+#: spec.minReplicas of a frozen autoscaler. The API server has the same default.
 _FROZEN_MIN_REPLICAS = 1
-#: Actions that scale a controller, or that make the controller manager scale a controller.
+#: Actions that scale a controller, or make the controller manager replace pods.
 _SCALING_ACTIONS = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or a step that must first freeze or restore the autoscaler.
+    """Return the planned decision, or a step that freezes or restores the autoscaler first.
 
     Raises RolloutError.
     """
@@ -49,14 +49,14 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     try:
         decision = plan()
     except RolloutError:
-        # A task was killed right after the freeze, so there is no update to roll back.
+        # If a task was killed right after the freeze, no update exists to roll back.
         if final_restore_step and request.rolls_back_update and request.to_revision is None:
             return final_restore_step
         raise
     if not isinstance(decision, Step):
         return (final_restore_step if final_restore_step and isinstance(decision, Done)
                 else decision)
-    # With `wait: false`, the task ends before the update that it begins or continues.
+    # With `wait: false`, the task ends before the update, so restore the autoscaler now.
     leaves_update = decision.action in (Action.UPDATE, Action.PACE) and not request.waits
     if (decision.completes_update or leaves_update) and _is_partly_frozen(scaler):
         return restore_step or _with_warning(request, scaler, decision)
@@ -70,12 +70,12 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             where=request.where,
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
-    # With `wait: false`, the task ends before the update does, and cannot restore the autoscaler.
+    # With `wait: false`, the task ends before the update, and cannot restore the autoscaler.
     return freeze(scaler) if decision.action in _SCALING_ACTIONS and request.waits else decision
 
 
 def _with_warning(request: Request, scaler: Json, step: Step) -> Step:
-    """Return the last step of an update with the warning that the autoscaler stays frozen."""
+    """Return the step with a warning about the frozen autoscaler."""
     warnings = filter(None, (step.warning, _not_restored_warning(request, scaler)))
     return dataclasses.replace(step, warning="; ".join(warnings))
 
@@ -86,9 +86,9 @@ def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Jso
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """Return the autoscalers with the primary as their scaleTargetRef.
+    """Return the autoscalers with the primary as scaleTargetRef.
 
-    If there are several, Kubernetes lets none of them scale the primary.
+    With several autoscalers, Kubernetes lets none scale the primary.
     """
     targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
     return [scaler for scaler, target in targets
@@ -97,7 +97,7 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 
 
 def is_frozen(scaler: Json) -> bool:
-    """Return whether the autoscaler is disabled and has the annotation with its settings."""
+    """Return whether both directions are disabled, and the annotation FROZEN exists."""
     return (object_meta.is_frozen(scaler["metadata"].get("annotations") or {})
             and _disabled_directions(scaler) == list(_FROZEN_BEHAVIOR))
 
@@ -118,7 +118,7 @@ def _disabled_directions(scaler: Json) -> list[str]:
 
 
 def freeze(scaler: Json) -> Step:
-    """Return the step that disables the autoscaler and stores its settings in the annotation."""
+    """Return the step that disables the autoscaler and stores the settings in the annotation."""
     metadata = scaler["metadata"]
     annotations_operations = (() if metadata.get("annotations")
                               else (put("/metadata/annotations", {}),))
@@ -152,7 +152,7 @@ def restore(scaler: Json) -> Step | None:
 
 
 def _tests(scaler: Json) -> list[Json]:
-    """Return the operations that test whether the autoscaler has changed since it was read."""
+    """Return the test operations against concurrent changes of the autoscaler."""
     return [test("/metadata/uid", scaler["metadata"]["uid"]),
             *(test(f"/spec/{field}", value) for field, value in _current_settings(scaler).items())]
 
@@ -163,10 +163,10 @@ def _current_settings(scaler: Json) -> object_meta.Frozen:
 
 
 def _settings_to_restore(scaler: Json) -> object_meta.Frozen | None:
-    """Return the settings at the end of the freeze. None without valid settings in the annotation.
+    """Return the settings to restore; None without valid settings in the annotation.
 
-    If a direction is enabled, the annotation does not count: it may be forged, or another client
-    has ended the freeze. A minReplicas that another client has set since the freeze is kept.
+    If a direction is enabled, ignore the annotation: a user may have forged the annotation, or
+    another client has ended the freeze. Keep a minReplicas set by another client since the freeze.
     """
     settings = object_meta.frozen(scaler["metadata"].get("annotations") or {})
     if settings is None or not is_frozen(scaler):
@@ -207,7 +207,7 @@ def _are_scaling_rules(rules: t.Any) -> bool:
     fields = {"policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance"}
     if not isinstance(rules, dict) or not rules.keys() <= fields:
         return False
-    # objects() leaves out invalid items.
+    # objects() leaves out invalid items, so a list with invalid items differs from `policies`.
     policies = objects(rules, "policies")
     return (rules.get("selectPolicy", "Max") in ("Max", "Min", "Disabled")
             and _is_int_between(rules.get("stabilizationWindowSeconds", 0), 0, 3600)

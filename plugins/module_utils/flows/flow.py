@@ -30,7 +30,7 @@ def full_access(kind: Kind) -> Rule:
 
 
 class Cluster(t.Protocol):
-    """The methods of the Gateway with which a flow reads the cluster."""
+    """The methods of the Gateway for reading the cluster."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the watched controllers of a kind, by name.
@@ -39,7 +39,7 @@ class Cluster(t.Protocol):
         """
 
     def look_up(self, name: str) -> None:
-        """Read a controller, and store it for controllers()."""
+        """Read a controller, and store the result for controllers()."""
 
     def find(self, kind: str, name: str) -> Json | None:
         """Return an object of any kind; None if missing."""
@@ -77,11 +77,11 @@ class Cluster(t.Protocol):
     def has_change_times(self) -> bool:
         """Return whether the server updates a time in managedFields at each change of a field.
 
-        True for Kubernetes 1.25 and newer. Raises RolloutError.
+        True for Kubernetes 1.25 and newer, and for an unknown version. Raises RolloutError.
         """
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """Return the object as the API server would store it. Raises RolloutError."""
+        """Send a dry run; return the object after admission. Raises RolloutError."""
 
     def start_in_background(self, work: t.Callable[[], Anything],
                             ) -> concurrent.futures.Future[Anything] | None:
@@ -89,7 +89,7 @@ class Cluster(t.Protocol):
 
 
 class RealCluster(Cluster, t.Protocol):
-    """The methods of the Gateway with which a flow builds a Model."""
+    """The methods of the Gateway for reading the cluster and building a Model."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         """Return the controllers of a kind as API objects."""
@@ -141,7 +141,7 @@ class Model(t.Protocol):
 
 @dataclasses.dataclass
 class Memory:
-    """The facts that a run keeps between observations (docs/internals/design.md)."""
+    """The data of a run between observations (docs/internals/design.md)."""
 
     #: The current time, in RFC 3339.
     now: str = ""
@@ -209,13 +209,13 @@ def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
 class Holder(t.NamedTuple):
     """A controller with pods, and the labels that distinguish new pods from old pods.
 
-    During a rollback, pods that the update has created still count as new. Without an update, all
+    During a rollback, pods created by the update still count as new. Without an update, all
     pods count as new.
     """
 
     controller: Controller
     #: For example {"controller-revision-hash": "foo-7d9c"}. {} if all pods are new, None if all are
-    #: old. A label's value is "" if the task is not permitted to read it.
+    #: old. A label's value is "" if unknown, for example without permission.
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
@@ -231,7 +231,7 @@ class Holder(t.NamedTuple):
 class RolloutStatus:
     """The status of a rollout."""
 
-    #: The primary or, after its deletion, the successor.
+    #: The primary; after the primary's deletion, the successor.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"
@@ -252,13 +252,13 @@ class RolloutStatus:
     #: The current images of the survivor, by container.
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     template: Json | None = None
-    #: The number of new pods at which the update is paused.
+    #: The number of new pods at the pause; None without a pause.
     paused_at: int | None = None
-    #: The controller that gains pods, and the controllers that lose pods.
+    #: The controllers that gain (growing) and lose (shrinking) pods.
     growing: Controller | None = None
     shrinking: tuple[Controller, ...] = ()
     holders: tuple[Holder, ...] = ()
-    #: A ReplicaSet that keeps the Deployment controller from replacing pods.
+    #: The ReplicaSet whose outdated annotation blocks the rollout (see DeploymentObserved).
     outdated_replica_set: Controller | None = None
     #: A number that increases with each replaced pod.
     progress: int = 0
@@ -287,7 +287,7 @@ class Flow(t.Protocol[ObservedT]):
     has_pod_per_node: bool = False
     #: Whether a migration may write to controllers of the kind named by the user.
     takes_part_in_migrations: bool = True
-    #: The names under which a ResourceQuota counts the controller of the new pods.
+    #: The names in a ResourceQuota for the kind of the new pods' controller.
     quota_names: tuple[str, ...] = ("count/replicasets.apps",)
 
     def required_permissions(self, request: Request) -> tuple[Rule, ...]:
@@ -297,7 +297,7 @@ class Flow(t.Protocol[ObservedT]):
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Disable the features that need the optional permissions, and add a warning."""
+        """Disable the features that need optional permissions. A flow may add a warning."""
         return
 
     def resolve_revision(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
@@ -319,7 +319,7 @@ class Flow(t.Protocol[ObservedT]):
         """Return the next decision. Raises RolloutError."""
 
     def controller_of_new_pods(self, observed: ObservedT) -> Controller | None:
-        """Return the controller with the new template; None before its creation."""
+        """Return the controller with the new template; None without a successor."""
         return observed.primary
 
     def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
@@ -336,11 +336,11 @@ class Flow(t.Protocol[ObservedT]):
         """Return a simulated copy of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
-        """Return how to resume the update, and the command that rolls it back."""
+        """Return a command or hint to resume the update, and the rollback command."""
         return None, None
 
     def deletes_all_pods_first(self, primary: Controller) -> bool:
-        """Return whether an update deletes all old pods before it creates new ones."""
+        """Return whether an update deletes all old pods before the creation of new pods."""
         return False
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
@@ -349,14 +349,14 @@ class Flow(t.Protocol[ObservedT]):
 
     def labels_of_stored_controllers(self, request: Request,
                                      cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the controller labels that each migration has stored, by controller name.
+        """Return the controller labels stored by migrations, by controller name.
 
-        The labels remain after the migration has deleted the controller.
+        The labels remain after the deletion of the controller by the migration.
         """
         return {}
 
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
-        """Return the controller whose pods the update will reparent, or None."""
+        """Return the source controller of the coming handover, or None."""
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:

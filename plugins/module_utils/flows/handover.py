@@ -6,13 +6,13 @@
 
 A single patch per pod replaces the owner reference, so no other controller can adopt the pod.
 
-The controller manager watches controllers and pods with separate informers, and one informer may
-lag behind the other. The controller manager could then replace pods that the successor has lost, or
-miss pods that the primary has gained. To prevent both, the two templates are *closed* first: they
-name a nonexistent priority class, so the API server rejects their pods.
+The controller manager watches controllers and pods with separate informers. If an informer lags,
+the controller manager could replace pods lost by the successor, or create too many pods for the
+primary. To prevent both errors, first *close* the two templates: set a nonexistent priority class,
+so the API server rejects new pods of the templates.
 
 The *takeover annotation* of the primary marks the beginning of the handover, and has the data to
-finish it. To *reparent* a pod is to replace its owner reference.
+finish the handover. To *reparent* a pod is to replace the pod's owner reference.
 
 Comments of the form `| ... |` are the rows of the table in docs/concepts/handover.md. The cells
 are: state of the primary, state of the successor, condition, step.
@@ -136,7 +136,7 @@ def rename(request: Request, primary: Controller, successor: Controller,
 
 
 def recreate(request: Request, successor: Controller, desired_size: int) -> Step:
-    """Return the step that recreates a deleted primary as rename() would leave it."""
+    """Return the step that recreates a deleted primary in the state after rename()."""
     # | deleted | any | another client deleted the primary | create: the primary as after a rename |
     label = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -166,8 +166,8 @@ def recreate(request: Request, successor: Controller, desired_size: int) -> Step
 def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
     """Return the next decision of a handover.
 
-    Raises RolloutError if the takeover annotation is invalid, or names a controller that is not the
-    successor.
+    Raises RolloutError if the takeover annotation is invalid, or if the successor does not confirm
+    the annotation.
     """
     successor = observed.successor
     takeover = (primary.takeover
@@ -179,7 +179,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             next_command=f"{request.kubectl} get {request.kind.kubectl_name} {primary.name} "
                          "-o yaml",
         )
-    # One patch annotates and closes the primary. If the primary has the annotation but is open,
+    # rename() annotates and closes the primary in a single patch. If both templates are open,
     # another client has written the annotation or opened the primary.
     # | open | open | the primary has the takeover annotation | annotate: remove this annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
@@ -201,7 +201,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
     # | closed | any | another client scaled the primary down | restore: scale the primary up |
-    # A closed primary creates no pods, so it can have at most the pods of both controllers.
+    # A closed primary creates no pods, so limit the size to the pods of both controllers.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
@@ -212,7 +212,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if decision := reparent_or_wait(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | all living pods have moved | restore: open the primary |
-    # The primary can be opened, because a terminating successor neither creates nor adopts pods.
+    # A terminating successor neither creates nor adopts pods, so opening the primary is safe.
     if is_empty_and_deleting and is_safe_to_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
@@ -222,7 +222,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
 
 def reparent_or_wait(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
                      labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """Return reparent_step(), or a Wait while a status is outdated or the pods are not listed."""
+    """Return reparent_step(), or a Wait for an up-to-date status or for the list of pods."""
     # | closed | closed | the successor has pods | hand over: reparent each pod to the primary |
     if not (source.is_observed and target.is_observed):
         return Wait(f"the controller manager observes {target.name} and {source.name}",
@@ -247,7 +247,7 @@ def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, targ
 
 
 def delete_empty(controller: Controller) -> Decision:
-    """Return the step that deletes a controller, or a Wait while its status counts pods."""
+    """Return the step that deletes an empty controller, or a Wait for 0 pods or the deletion."""
     # | closed | closed | the successor has no pods, its status counts none | delete the successor |
     if controller.is_deleting:
         return wait_for_deletion(controller)
@@ -267,7 +267,7 @@ def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> St
 
 
 def opening_operations(priority_class: str | None) -> tuple[Json, ...]:
-    """Return the patch operations that open a template by restoring its priority class."""
+    """Return the patch operations to open a template: restore or remove the priority class."""
     return (test(PRIORITY_PATH, CLOSED),
             put(PRIORITY_PATH, priority_class) if priority_class
             else {"op": "remove", "path": PRIORITY_PATH})
@@ -294,7 +294,7 @@ def wait_with_terminating(condition: str, observed: Observed) -> Wait:
 
 
 def _opening_exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether the controller would create pods beyond the surge after it is opened."""
+    """Return whether new and terminating pods would exceed the surge with an open template."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
@@ -318,15 +318,15 @@ def _restore_template(primary: Controller, successor: Controller) -> Step:
 
 def _return_pods(request: Request, observed: Observed, primary: Controller,
                  successor: Controller, takeover: Takeover) -> Decision:
-    """Return the next decision that gives the successor its pods back.
+    """Return the next decision to return pods to the successor.
 
-    Another client has opened the primary, so the primary creates pods of its own. If it kept the
-    successor's pods as well, it would have more pods than replicas, and some would be deleted.
+    Another client has opened the primary, so the primary creates pods. With the successor's pods in
+    addition, the primary would exceed spec.replicas, and the controller manager would delete pods.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than it has | wait |
-    # Wait before the pods are returned: afterwards, this outdated count would look correct.
+    # Wait before returning the pods: afterwards, the outdated count would look correct.
     if sum(pod.owner_uid == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor | hand over: return these pods |
@@ -353,7 +353,7 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
                               takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    Until all pods are available, the annotations remain, so that a resumed task waits as well.
+    Keep the annotations until all pods are available, so a resumed task waits as well.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -416,7 +416,7 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of a template as the API server stores it: with metadata, even if empty."""
+    """Return the hash of a template as stored by the API server: with metadata, even if empty."""
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 
@@ -435,8 +435,8 @@ def _refuse_unproven_successor(request: Request, primary: Controller,
                          and primary.selector.items() <= successor.selector.items()
                          and provenance.digest(primary.template, "")
                          == provenance.digest(successor.template, ""))
-    # Outside of a handover, a user may create a closed controller that names a primary. If both
-    # have the same deployment label, _return_pods() would take the pods of the primary.
+    # Outside of a handover, a user may create a closed controller and name a primary as partner.
+    # With the same deployment label, _return_pods() would take the pods of the primary.
     takes_foreign_pods = (not is_closed(primary) and not primary.has_takeover
                           and (deployment_label(request, primary)
                                == deployment_label(request, successor)))

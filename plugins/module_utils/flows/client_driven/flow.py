@@ -65,7 +65,7 @@ class Caches:
 
     #: (cache key, template).
     dry_run_template: tuple[str, Json] | None = None
-    #: The name of the successor that the run has created.
+    #: The name of the successor created by the run, or "".
     created_name: str = ""
     last_step: Step | None = None
     #: The size before the update.
@@ -162,7 +162,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 memory, "not allowed: list on controllerrevisions (apps)")
         if (request.rolls_back_update and observed.primary and not observed.in_progress
                 and not previous.is_rolled_back(observed.primary)):
-            # Read the history: if there is no update to roll back, the planner's error names the
+            # Read the history: without an update to roll back, the planner's error names the
             # previous revision.
             revisions = _history(request, cluster, memory, observed) or ()
             return dataclasses.replace(observed, history=revisions)
@@ -262,8 +262,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # The caller reads the primary after these names. Since steps annotate the primary first,
-        # the observed successor is then never newer than the primary.
+        # Read the successor before the primary. Since steps annotate the primary first, the
+        # observed primary is then at least as new as the successor.
         return (observed.successor.name,) if observed.successor else ()
 
     def update_caches(self, step: Step, memory: Memory) -> None:
@@ -317,7 +317,7 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
 
 def _successor_for_dry_run(request: Request, observed: ClientDrivenObserved,
                            primary: Controller) -> Create:
-    """Return a write for a dry run that creates the successor under a generated name."""
+    """Return the creation of the successor under a generated name, for a dry run."""
     manifest = successor_manifest(request, observed, primary, 0)
     metadata = {**manifest["metadata"], "name": None,
                 "generateName": f"{primary.name[:MAX_PREFIX]}-"}
@@ -339,10 +339,10 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
 
 def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
-    """Return the pods that may be reparented; None if not needed or not listed yet.
+    """Return the pods for the handover; None if not needed or not listed yet.
 
-    The first list is requested early: the wait for the API server's cache of pods may be longer
-    than all patches of a handover.
+    Request the first list early: the wait for the API server's cache of pods may be longer than all
+    patches of a handover.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
@@ -379,7 +379,7 @@ def _start_pod_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]]
 
 def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> ClientDrivenObserved:
-    """Add the terminating pods to the observation, if the next step depends on their number.
+    """Add the terminating pods to the observation, if the next step depends on the number.
 
     List the pods after reading the status, so that each pod is in the status or in the list.
     """
@@ -392,7 +392,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     controllers = observed.controllers
     labels = dict(set.intersection(*(set(controller.selector.items())
                                      for controller in controllers)))
-    labels.pop(request.label_key, None)  # Then a deleted successor's pods match, too.
+    labels.pop(request.label_key, None)  # Match the pods of a deleted successor, too.
     other_uids = ({controller.uid for controller in cluster.controllers().values()}
                   - {controller.uid for controller in controllers})
     caches.terminating = Terminating.from_pods(
@@ -413,13 +413,13 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
         return None  # The watch has already reported the successor's deletion.
-    if primary.takeover:  # No further successor is created, so one look-up is enough.
+    if primary.takeover:  # A handover creates no successor, so look up once.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
     last_step_annotated_primary = caches.last_step and (
         (caches.last_step.action, caches.last_step.name) == (Action.ANNOTATE, primary.name))
-    # A name that the task has just written needs no look-up: if another controller already has
-    # this name, the creation fails.
+    # Skip the look-up if the task has just written the name: if another controller has the name
+    # already, the creation fails.
     return primary.partner if primary.partner_uid or not last_step_annotated_primary else None
 
 
@@ -427,7 +427,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
              observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
     """Return the revisions, newest first; None if not permitted.
 
-    Without a primary, the successor's template is left out.
+    Without a primary, leave out the successor's template.
     """
     controllers = observed.controllers
     if memory.revisions is None:
@@ -441,7 +441,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
 
 
 def quota_names(kind: Kind) -> tuple[str, ...]:
-    """Return the names under which a ResourceQuota counts a kind."""
+    """Return the names of a kind in a ResourceQuota."""
     if kind.group:
         return (f"count/{kind.resource}.{kind.group}",)
     return kind.resource, f"count/{kind.resource}"

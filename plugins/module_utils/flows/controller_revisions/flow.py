@@ -35,7 +35,7 @@ class RevisionDrivenCaches:
 
 
 class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
-    """The flow of one StatefulSet or DaemonSet."""
+    """The flow of a StatefulSet or DaemonSet."""
 
     caches_type: type[RevisionDrivenCaches] = RevisionDrivenCaches
     takes_part_in_migrations = False
@@ -58,7 +58,7 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
 
     def with_pods(self, request: Request, observed: RevisionDrivenT, cluster: Cluster,
                   memory: Memory) -> RevisionDrivenT:
-        """Return the observation, with pods if the next decision depends on them.
+        """Return the observation; add the pods if the next decision depends on pods.
 
         Raises RolloutError.
         """
@@ -67,7 +67,7 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        By default, a list is up to date if its newest ControllerRevision has the current template.
+        By default, a list is up to date if the newest ControllerRevision has the current template.
         """
         observed = self.observation_of(primary, memory.revisions or ())
         return (observed.present_revision is None
@@ -139,11 +139,11 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
 
 
 def _with_stored_direction(observed: RevisionDrivenT, cluster: Cluster) -> RevisionDrivenT:
-    """Return the observation. Before Kubernetes 1.25, trust a record that says "rolling back".
+    """Return the observation; before Kubernetes 1.25, trust the direction in the record.
 
-    From Kubernetes 1.25 on, find() trusts this record only if other evidence, such as a time in
-    managedFields, confirms a rollback. Before 1.25, the API server does not update the times in
-    managedFields, so the record is trusted without evidence.
+    find() rejects a recorded rollback without evidence in the history, such as a time in
+    managedFields. Before Kubernetes 1.25, the API server does not update the times in
+    managedFields, so trust the record alone.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
     if (record is None or stored_record is None or not stored_record.is_rolling_back
@@ -184,7 +184,7 @@ def _label_of_new_pods(observed: RevisionDrivenObserved, direction: str) -> str:
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")
                 or observed.present_revision_name)
-    # In the record of a rollback, previous_name is the ControllerRevision that is undone.
+    # In the record of a rollback, previous_name is the undone ControllerRevision.
     undone_name = observed.rollout.previous_name if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
                  if revision.name == undone_name), undone_name)
@@ -195,7 +195,7 @@ def _sides(observed: RevisionDrivenObserved, primary: RevisionDriven,
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
     During a rollback, the pods with the restored template are the old pods. The status does not
-    show which pods are unavailable, so as many unavailable pods as possible are counted as new.
+    show the template of unavailable pods, so count as many unavailable pods as possible as new.
     """
     if direction is None:
         return Side.of(primary), None

@@ -47,9 +47,9 @@ UNCHANGED_LIST_INTERVAL = 30.0
 class Caches(RevisionDrivenCaches):
     """Data from earlier turns of a run."""
 
-    #: The nodes whose pods are replaced first; None before the lookup.
+    #: The nodes with the pods to replace first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: A resourceVersion, and the old pods that the status of that version counts as new.
+    #: A resourceVersion, and the old pods counted as new in the status of the same version.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
     #: A resourceVersion, and the time (Memory.monotonic_time) of the next check for a stalled
     #: surge. Another resourceVersion restarts the wait.
@@ -59,7 +59,7 @@ class Caches(RevisionDrivenCaches):
 
 
 class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
-    """The flow of one DaemonSet."""
+    """The flow of a DaemonSet."""
 
     caches_type = Caches
     watched_kinds = (Kind.DAEMON_SET,)
@@ -87,7 +87,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
         return (request.rolls_back_update or observed.in_progress or observed.record is not None
                 or recorded.is_pause_requested(request, primary)
                 or _counts_all_pods_as_new(primary)
-                # An update that is about to begin records the current ControllerRevision.
+                # The record of a new update names the current ControllerRevision.
                 or (memory.has_begun
                     and self.match(request, observed, desired_template) is not Match.EXACT))
 
@@ -109,7 +109,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
         if not recorded.is_pause_requested(request, primary):
             observed = _with_miscounted(observed, primary, cluster, memory)
             return _with_stalled_surge(observed, primary, cluster, memory)
-        # Until the pause, the task itself deletes pods, so it lists the pods from time to time.
+        # Until the pause, the task itself deletes pods, and therefore lists pods at intervals.
         last_pods = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)

@@ -23,7 +23,7 @@ from .planner import DeploymentPlanner
 
 
 class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
-    """The flow of one Deployment."""
+    """The flow of a Deployment."""
 
     watched_kinds = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
     planner = DeploymentPlanner
@@ -78,7 +78,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
-        """Return a step for each ReplicaSet whose size has changed."""
+        """Return a step for each ReplicaSet with a changed size."""
         previous_sizes = {replica_set.uid: replica_set.replicas
                           for replica_set in before.replica_sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,

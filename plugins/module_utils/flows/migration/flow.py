@@ -52,8 +52,8 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> MigrationObserved:
         observed = self.find(request, cluster)
-        # Nothing is created while OpenShift has not observed the pause of the DeploymentConfig yet
-        # (awaits_observed_pause).
+        # Until OpenShift has observed the pause of the DeploymentConfig, the migration creates no
+        # objects, so skip the check (awaits_observed_pause).
         config = observed.config
         awaits_observed_pause = config is not None and config.is_paused and not config.is_observed
         if (memory.has_begun and observed.controller and observed.stored is None
@@ -129,7 +129,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
 
 def _recovery_commands(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
-    """Return the commands that update a failing Deployment, and then finish the migration."""
+    """Return the commands to update a failing Deployment, and to finish the migration."""
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
         return ()
@@ -145,7 +145,7 @@ def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
     Raises RolloutError if admission rejects the object or changes its template. With a changed
     template, the Deployment would replace the pods.
     """
-    # The dry run returns the object as the API server would store it.
+    # A dry run includes admission, so compare the returned template with the sent template.
     try:
         admitted = cluster.dry_run(write)
     except RolloutError as error:

@@ -44,9 +44,9 @@ class ServerDrivenFlow(Flow[ObservedT]):
     def with_details(self, request: Request, observed: ObservedT, desired_template: Json | None,
                      cluster: Cluster,
                      memory: Memory) -> ObservedT:
-        """Return the observation, with the history and the pods if the next decision needs them.
+        """Return the observation; add history and pods needed by the next decision.
 
-        Raises RolloutError if the user may not read them.
+        Raises RolloutError if a required permission is missing.
         """
         return observed
 
@@ -60,7 +60,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         primary = cluster.controllers().get(request.name)
         if primary is None or request.rolls_back_update:
             return None
-        # This is the function in desired.py.
+        # Call the function in desired.py, not the method of the same name.
         return desired_template(request, primary, cluster, memory, dry_run_patch)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:

@@ -21,7 +21,7 @@ from .planner import StatefulSetPlanner
 
 
 class StatefulSetFlow(RevisionDrivenFlow[StatefulSetObserved]):
-    """The flow of one StatefulSet."""
+    """The flow of a StatefulSet."""
 
     watched_kinds = (Kind.STATEFUL_SET,)
     planner = StatefulSetPlanner

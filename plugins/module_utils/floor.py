@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""End a module with an error if its Python is too old to parse the other files.
+"""End a module with an error if its Python is too old for the other files.
 
 Use only the syntax of Python 3.6 here.
 """

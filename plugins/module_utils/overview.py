@@ -43,7 +43,7 @@ def read_status(flow: Flow, request: Request,
 
 def rollouts_with_new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
                            names: t.Sequence[str]) -> list[Json]:
-    """Return the rollout of each primary, with only its name and its new pods.
+    """Return the rollout of each primary, with only the name and the new pods.
 
     Raises RolloutError.
     """

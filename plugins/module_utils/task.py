@@ -406,7 +406,7 @@ def _refuse_missing_permissions(required_rules: t.Sequence[Rule], request: Reque
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request for reading only. Its state is rolled_back, which needs no template."""
+    """Return a request for reading only, with state rolled_back, which needs no template."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -419,8 +419,8 @@ def _read_only_request(params: Json) -> Request:
 def _only_kind(params: Json, error: RolloutError | None = None) -> str | None:
     """Return the kind of the only controller with this name.
 
-    Returns None if there are none or several, or if the task has the option kind. The reason is
-    then added to `error`.
+    Returns None if there are none or several, and adds the reason to `error`. Also returns None if
+    the task has the option kind, or no name.
     """
     if params.get("kind") or not params.get("name"):
         return None

@@ -30,7 +30,7 @@ def json_object(text: str | None) -> Json | None:
 
 
 def go_json(value: t.Any) -> str:
-    """Return JSON as Go's encoder writes it."""
+    """Return JSON as Go's encoder writes ASCII text: with &, < and > escaped."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 

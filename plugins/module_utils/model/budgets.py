@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The limits of PodDisruptionBudgets for an update.
+"""Compute the limits that PodDisruptionBudgets set for an update.
 
 The API server enforces budgets only for evictions, not for updates.
 """
@@ -65,7 +65,7 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
 def allowed_disruptions(budget: Json, desired: int) -> int:
     """Return how many pods may be unavailable.
 
-    It is assumed that the budget selects only the controller's pods.
+    Assumes that the budget selects only the controller's pods.
     """
     return max(0, desired - desired_healthy(budget, desired))
 

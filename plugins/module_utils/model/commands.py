@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define which options of a failed task are repeated in a suggested ad-hoc command.
+"""Define which options of a task a suggested command repeats.
 
 For example, a command that resumes an update repeats `pause_at`. Without `pause_at`, the command
 would update all pods to a version that has just failed.
@@ -27,9 +27,9 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """An option, and the commands that repeat it."""
+    """An option of a task, and the rule for commands to repeat the option."""
 
-    #: The states that these commands request.
+    #: A command repeats the option if the command requests one of these states.
     states: frozenset[State]
     #: The reason for the choice of `states`.
     reason: str
@@ -43,7 +43,7 @@ _STRATEGY_REASON = ("the user's choice applies to updates and rollbacks; a comma
 _TEMPLATE_REASON = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET_REASON = "applies only to a task with several controllers"
 _CANARY_REASON = "a rollback does not pause, and does not watch the new pods"
-#: All options of the modules, in the order of the options in a command.
+#: All options of the modules except the connection, in the order of the options in a command.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "every command for one controller names the controller"),
     "names": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
@@ -95,7 +95,7 @@ OPTIONS: dict[str, Option] = {
 }
 FLEET_NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
 _NEVER_REPEATED = {"api_version"}
-#: Options whose values have several lines, or name a file of this machine.
+#: Options whose values have several lines, or name a file.
 NOT_PASTABLE = {"template", "definition", "src"}
 #: Changes that remove all options that set images or a template. (None removes an option.)
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
@@ -167,7 +167,7 @@ def describe_relaunch(job_template: str, changes: t.Collection[str] = ()) -> str
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
     """Return advice such as "run the same task again with state=rolled_back".
 
-    changes: the value None removes an option. An option whose value needs quotes is left out.
+    changes: None removes an option. Omits removals of NO_TEMPLATE, and values that need quotes.
     """
     added = " ".join(f"{option}={value}" for option,
                      value in changes.items() if value is not None and shell.is_plain(str(value)))

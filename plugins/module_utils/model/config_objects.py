@@ -5,8 +5,8 @@
 """ConfigMaps and Secrets that pods read, and checksums of their data.
 
 A checksum is stored in the pod template. With a plain hash of a password, users who may read the
-template, but not the Secret, could test guesses. The checksum of a Secret is therefore an HMAC. Its
-key is the random uid of the Secret, which only readers of the Secret know.
+template, but not the Secret, could test guesses. The checksum of a Secret is therefore an HMAC with
+the random uid of the Secret as the key. In general, only readers of the Secret know the uid.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .kinds import Kind, kind_named
 
 
 def kind_of_definition(options: Json) -> Kind | None:
-    """Return the kind in the manifest, or None if there is no such kind.
+    """Return the kind of the first document with a kind; None if missing or unknown.
 
     A manifest that cannot be read has no kind: read_definition() raises the error for an update,
     and a rollback needs no manifest.
@@ -31,7 +31,7 @@ def kind_of_definition(options: Json) -> Kind | None:
 def read_definition(options: Json, kind: Kind) -> Json | None:
     """Return the manifest from src or definition, or None if both are missing.
 
-    src_content is the text of the file src, if it is already read. Raises RolloutError.
+    options: src_content is the text of the file src, if already read. Raises RolloutError.
     """
     source, content = _source_and_content(options)
     if content is None:

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-#: The address of a page, in which PAGE stands for the name of the page. `make build` sets it to the
-#: field `documentation` of galaxy.yml.
+#: The address of a page, in which PAGE stands for the name of the page. `make build` derives the
+#: address from the fields `documentation` and `repository` of galaxy.yml.
 ADDRESS = ""
 
 #: Prefixes of Python modules in module_utils, and their pages. The first match decides.

@@ -50,7 +50,7 @@ class RolloutError(Exception):
 
     @property
     def commands(self) -> list[str]:
-        """The lines of next_command that are commands. Each is safe to paste."""
+        """The lines of next_command that are complete commands, or advice for a user of AWX."""
         return list(filter(shell.is_command, self.next_command.splitlines()))
 
     @property
@@ -76,10 +76,10 @@ class RolloutError(Exception):
 
 
 class NoSuchController(RolloutError):
-    """Neither the controller that the user names nor its successor exists."""
+    """Neither the requested controller nor its successor exists."""
 
     page = "controller"
-    #: False if another client has deleted the controller during the task.
+    #: run/driver.py sets False if another client has deleted the controller after the preflight.
     depends_on_kind = True
     #: If a controller with this name is being migrated, the kind of this controller, or else "".
     migrated_kind = ""
@@ -108,7 +108,7 @@ class InternalError(RolloutError):
 
 
 class RolloutFailed(RolloutError):
-    """New pods do not become available."""
+    """Pods do not become available, fail during the soak, or run unexpected images."""
 
     page = "new-pods"
     #: Whether the controller manager keeps replacing failed pods.

@@ -55,7 +55,7 @@ def is_count(value: t.Any) -> t.TypeGuard[int]:
 
 
 def seconds(time: t.Any) -> float | None:
-    """Return an RFC 3339 time as seconds since 1970, or None if it is invalid."""
+    """Return an RFC 3339 time as seconds since 1970, or None for an invalid time."""
     try:
         moment = datetime.datetime.fromisoformat(time.replace("Z", "+00:00"))
         return (moment - _EPOCH).total_seconds()
@@ -64,7 +64,7 @@ def seconds(time: t.Any) -> float | None:
 
 
 def rfc3339(timestamp: float) -> str:
-    """Return seconds since 1970 as an RFC 3339 time."""
+    """Return seconds since 1970 as an RFC 3339 time, without the fraction."""
     return (_EPOCH + datetime.timedelta(seconds=int(timestamp))).isoformat().replace("+00:00", "Z")
 
 
@@ -74,7 +74,7 @@ def pairs(labels: t.Mapping[str, t.Any]) -> str:
 
 
 def escape_unprintable(text_: str, allowed: str = "") -> str:
-    """Escape unprintable characters, such as terminal sequences and bidi controls."""
+    """Escape characters (ESC, bidi controls) that are neither printable nor in `allowed`."""
     if text_.isprintable():
         return text_
     return "".join(char if char.isprintable() or char in allowed else repr(char)[1:-1]

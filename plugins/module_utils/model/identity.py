@@ -13,7 +13,7 @@ import typing as t
 
 MAX_NAME_LENGTH = 253
 HASH_LENGTH = 10
-#: A ratio of difflib that allows about one typo in four letters.
+#: The ratio of difflib for names with about one typo in four letters.
 MIN_SIMILARITY = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -67,7 +67,7 @@ def lease_name(kind: str, name: str) -> str:
 
 
 def shared_lease_name(name: str) -> str:
-    """Return the name of the shared Lease for controllers of all kinds: baton-kubernetes-foo."""
+    """Return the name of the Lease that tasks for all kinds share, such as baton-kubernetes-foo."""
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 

@@ -49,7 +49,7 @@ def refuse_impossible_request(request: Request) -> None:
 
 
 def _refuse_unsupported_limits(request: Request) -> None:
-    """Refuse a surge, a limit or a policy for pods that the kind does not support."""
+    """Refuse max_surge, max_unavailable and pod_replacement_policy if the kind lacks support."""
     if request.kind.replaces_in_place and (request.max_surge.value
                                            or not request.max_unavailable.value):
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"

@@ -70,7 +70,7 @@ class Kind(StrEnum):
 
     @property
     def is_server_driven(self) -> bool:
-        """Return whether the controller manager replaces the pods."""
+        """Return whether a controller in the cluster, not the task, replaces the pods."""
         return self not in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)
 
     @property
@@ -80,7 +80,7 @@ class Kind(StrEnum):
 
     @property
     def uses_controller_revisions(self) -> bool:
-        """Return whether ControllerRevisions store the templates."""
+        """Return whether the controller manager stores the templates in ControllerRevisions."""
         return self in (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 
     @property
@@ -114,8 +114,8 @@ class Kind(StrEnum):
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
         """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
-        For a StatefulSet or DaemonSet, the selector matches the ControllerRevisions of all
-        controllers of the kind: the controller manager sets no label with a uid.
+        Without uids, the selector selects by the history label alone. For a StatefulSet or
+        DaemonSet, this is always so: the controller manager sets no label with a uid.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY
@@ -145,7 +145,7 @@ class Kind(StrEnum):
 
 
 def kind_named(word: str) -> Kind | None:
-    """Return the kind with this name, plural or short name, such as sts."""
+    """Return the kind with this name, plural or short name (such as sts), or None."""
     return _KINDS_BY_WORD.get(word.strip().lower())
 
 
@@ -171,7 +171,7 @@ class State(StrEnum):
     ROLLED_BACK = "rolled_back"
     #: New pods have replaced all old pods. The template has changed only in the restart annotation.
     RESTARTED = "restarted"
-    #: A Deployment controls the pods.
+    #: A Deployment controls the pods, through a ReplicaSet.
     MIGRATED = "migrated"
 
     @property
@@ -214,7 +214,7 @@ class Module(StrEnum):
                          else not kind.is_migration_only))
 
     def changeable_kinds(self, kind: Kind) -> tuple[Kind, ...]:
-        """Return the kinds of the controllers that a task may change, the user's kind first."""
+        """Return the kinds that a task may change under one name, the user's kind first."""
         return (kind, Kind.DEPLOYMENT) if self is Module.MIGRATION else (kind,)
 
     @property

@@ -4,7 +4,7 @@
 
 """Evaluate label and field selectors for objects that no longer exist.
 
-The syntax follows labels.Parse in k8s.io/apimachinery. An invalid selector matches nothing.
+The syntax follows labels.Parse in k8s.io/apimachinery. A term without this syntax matches nothing.
 """
 
 from __future__ import annotations

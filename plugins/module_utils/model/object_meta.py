@@ -4,8 +4,8 @@
 
 """All annotations and labels read or written by the collection, with their parsers.
 
-Users with annotate permission may write any text into the annotations. A parser therefore returns
-None or an empty value for an invalid text. The flows decide whether to trust a valid annotation.
+Users with annotate permission may write any text into the annotations. For an invalid text, most
+parsers return None or an empty value. The flows decide whether to trust a valid annotation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUCCESSOR_HASH = "baton.kubernetes/next-spec"
 PAUSED = "baton.kubernetes/paused"
 #: See soaks.py.
 SOAK = "baton.kubernetes/soak"
-#: On a HorizontalPodAutoscaler: its fields before the update.
+#: On a HorizontalPodAutoscaler: the fields before the update, as JSON with the fields of Frozen.
 FROZEN = "baton.kubernetes/frozen"
 #: Keys of the annotations by which the update has suspended Flux.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
@@ -60,13 +60,13 @@ HISTORY = "baton.kubernetes/history-of"
 MIGRATION = "baton.kubernetes/migration-of"
 #: Label set by the Deployment controller.
 HASH_LABEL = "pod-template-hash"
-#: Label on pods: the name of the ControllerRevision (StatefulSet), or a hash (DaemonSet).
+#: Label on pods: the name of the ControllerRevision (StatefulSet), or a template hash (DaemonSet).
 POD_REVISION = "controller-revision-hash"
 #: Deprecated label on the pods of a DaemonSet. The DaemonSet controller still counts a pod with the
 #: current generation as updated, even an old pod of a recreated DaemonSet.
 POD_GENERATION = "pod-template-generation"
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-#: Label on ControllerRevisions created by the controller manager.
+#: Label set by the StatefulSet controller on its ControllerRevisions.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 REVISION = "deployment.kubernetes.io/revision"
 #: Earlier revision numbers of a ReplicaSet. The Deployment controller copies neither this
@@ -74,14 +74,14 @@ REVISION = "deployment.kubernetes.io/revision"
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On a ReplicaSet: spec.replicas of the Deployment when the ReplicaSet was last scaled.
 SERVER_DESIRED = "deployment.kubernetes.io/desired-replicas"
-#: "true" on a DeploymentConfig that the migration has paused. A rollback resumes it.
+#: "true" on a DeploymentConfig that a migration has paused, and that a rollback resumes.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes that hold it.
+#: On a Lease: the processes of the holders.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations that the last step of the update removes.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_HASH, PAUSED, TAKEOVER)
-#: Annotations that are not copied between primary and successor.
+#: Annotations that are not copied from one controller to another.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
 
@@ -119,7 +119,7 @@ Takeover = t.TypedDict("Takeover", {
 class Rollout:
     """The record of an update in which the controller manager replaces the pods.
 
-    Any client may have written it. The observed.py of each flow checks the fields.
+    Any client may write a record: rollout() checks types, and each flow's observed.py the rest.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
@@ -188,14 +188,14 @@ class Revision:
     template: Json  # without the deployment label
     #: When the template was first rolled out, in RFC 3339.
     time: str = ""
-    #: The user who first rolled it out.
+    #: The user who first rolled out the template.
     who: str = ""
-    #: The name of the ControllerRevision, or "" for the current template.
+    #: The name of the ControllerRevision, or "" if no ControllerRevision stores the template.
     name: str = ""
     owner_uid: str = ""
     #: The label POD_REVISION on the pods.
     pod_revision: str = ""
-    #: Whether a rollback has given the ControllerRevision a new number.
+    #: Whether the ControllerRevision has changed since the creation, usually to a new number.
     is_renumbered: bool = False
 
 
@@ -245,7 +245,7 @@ def has_takeover(annotations: Annotations) -> bool:
 
 
 def takeover(annotations: Annotations) -> Takeover | None:
-    """Return the data to finish a handover."""
+    """Return the data to finish a handover, or None."""
     stored = {"priorityClassName": None, **(values.json_object(annotations.get(TAKEOVER)) or {})}
     text_fields = ("next", "uid", "label", "request", "template")
     priority_class = stored["priorityClassName"]
@@ -259,7 +259,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
 
 
 def last_rollout(annotations: Annotations) -> Json:
-    """Return the record of the last update, in progress or ended, without invalid fields."""
+    """Return the record of the last update, without invalid values of fields in _RECORD_CHECKS."""
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
               if field not in _RECORD_CHECKS or _RECORD_CHECKS[field](value)}
@@ -305,7 +305,7 @@ def server_desired_replicas(annotations: Annotations) -> int | None:
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the keys of the annotations by which the update has suspended Flux."""
+    """Return the keys of the annotations by which the update has suspended Flux; {""} for none."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 
@@ -318,7 +318,7 @@ def is_frozen(annotations: Annotations) -> bool:
 
 
 def frozen(annotations: Annotations) -> Frozen | None:
-    """Return the fields of an autoscaler before the freeze."""
+    """Return the fields of an autoscaler before the freeze, or None."""
     stored = values.json_object(annotations.get(FROZEN)) or {}
     if not {"behavior", "minReplicas"} <= stored.keys():
         return None
@@ -346,7 +346,7 @@ def kubectl_original(annotations: Annotations) -> int | None:
 
 
 def invalid_keys(annotations: Annotations) -> list[str]:
-    """Return the keys of the annotations with invalid values."""
+    """Return the keys of invalid annotations of a client-driven update."""
     readers: dict[str, t.Callable[[Annotations], t.Any]] = {
         DESIRED: desired_replicas, PARTNER: partner, ORIGINAL: original_replicas,
         PAUSED: new_pods_at_pause, TAKEOVER: takeover, LAST_ROLLOUT: last_rollout}
@@ -385,7 +385,7 @@ def server_revision(item: Json) -> Revision | None:
     if not values.is_pod_template(template) or not fields.is_count(number):
         return None
     name, creation_time = metadata["name"], fields.text(metadata, "creationTimestamp")
-    # After the creation, only the revision number can change. A later change means a new number.
+    # The data cannot change. A later change means a new number or, rarely, an adoption.
     is_renumbered = any(fields.text(entry, "time") > creation_time
                         for entry in fields.objects(metadata, "managedFields"))
     return Revision(number, template, creation_time, "", name, owner_uid(item),
@@ -409,7 +409,7 @@ def template_generation(entries: t.Mapping[str, t.Any]) -> str:
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
-    """Return the fields metadata and data of a ControllerRevision."""
+    """Return the metadata (labels and annotations) and data of a ControllerRevision."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
     return metadata, {"template": values.go_json(revision.template)}

@@ -50,7 +50,7 @@ class Controller:
     generation: int
     #: Whether the status is up to date (status.observedGeneration).
     is_observed: bool
-    #: status.replicas: the number of pods that are not terminating.
+    #: status.replicas. Terminating pods count only for a StatefulSet or DaemonSet.
     current: int
     ready: int
     available: int
@@ -308,18 +308,18 @@ class Observed:
 
     primary: Controller | None
     successor: Controller | None
-    #: The desired template as the API server would store it, or None for a rollback.
+    #: The desired template as the API server would store it; None to roll back an update.
     desired_template: Json | None = None
     now: str = ""  # RFC 3339
     server_time: float = 0.0  # seconds since 1970
     #: The user who runs the task.
     who: str = ""
-    #: The pods that match the successor's selector, or None outside a handover.
+    #: The live pods that a handover may reparent; None if the list is not needed or not ready.
     pods: tuple[Pod, ...] | None = None
     terminating: Terminating = NONE_TERMINATING
-    #: The HorizontalPodAutoscaler of the primary; None if there is none, or before the first read.
+    #: The HorizontalPodAutoscaler of the primary; None if none exists or none has been read.
     autoscaler: Json | None = None
-    #: PodDisruptionBudgets. Empty before the first read.
+    #: The PodDisruptionBudgets that select the pods. Empty before the first read.
     budgets: tuple[Json, ...] = ()
     #: spec.replicas of the primary before the update; None if this task has not observed this size.
     size: int | None = None

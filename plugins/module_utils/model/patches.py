@@ -13,7 +13,7 @@ from .steps import Patch, keys
 
 
 class PreconditionFailed(Exception):
-    """A `test` operation of a JSON patch has failed."""
+    """A `test` operation of a JSON patch has failed, or a path leads through a missing field."""
 
 
 def apply_patch(item: Json, patch: Patch) -> Json:

@@ -39,7 +39,7 @@ class Request:
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: A strategic merge patch for the pod template.
     template: Json | None = None
-    #: The manifest of the successor.
+    #: The manifest with the desired template (the options definition and src).
     definition: Json | None = None
     roll_on: tuple[Reference | str, ...] = ()
     #: The checksum of each object in roll_on. None before flows/roll_on.py reads the objects.
@@ -193,9 +193,9 @@ class Request:
         changes: the new values of options. The value None leaves out the option. The value of
         `images` maps container names to images.
 
-        A command with another state, name or template is for this controller alone. Any other
-        command is for all controllers of the task. If no command is safe to paste, return
-        `fallback` or, if `fallback` is "", a sentence of advice.
+        A command with another state, name, next_name, revision or template is for this controller
+        alone. Any other command is for all controllers of the task. With AWX, returns advice. Else,
+        if no command is safe to paste, returns `fallback`, or advice if `fallback` is "".
         """
         return _command(self, state, fallback, changes)
 

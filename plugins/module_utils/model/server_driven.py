@@ -45,7 +45,7 @@ class ServerDriven(Controller):
 
     @functools.cached_property
     def rollout(self) -> object_meta.Rollout | None:
-        """The record of the update in progress, or None if it is missing or forged."""
+        """The record of the update in progress, or None if missing or implausible."""
         record = object_meta.rollout(self.annotations)
         return record if record and self.is_plausible_record(record) else None
 
@@ -133,7 +133,7 @@ class StatefulSet(RevisionDriven):
     update_revision: str
     claims: tuple[Json, ...]  # spec.volumeClaimTemplates
     start: int  # spec.ordinals.start
-    #: Whether a pod that is not ready blocks the creation and replacement of other pods.
+    #: Whether an old pod that is not ready blocks the creation and replacement of other pods.
     is_ordered: bool
 
     KIND = Kind.STATEFUL_SET
@@ -175,7 +175,7 @@ def pod_ordinal(pod: str) -> int:
 class DaemonSet(RevisionDriven):
     """A DaemonSet, with the number of eligible nodes as its replicas."""
 
-    #: The number of pods on nodes that are not eligible.
+    #: The number of nodes that have a pod, but are not eligible.
     misscheduled: int
 
     KIND = Kind.DAEMON_SET
@@ -195,7 +195,7 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_stall(self) -> bool:
-        """Whether a surge may stall (see daemonset/observed.is_surge_stalled)."""
+        """Whether a surge may have stalled (see is_surge_stalled() in flows/daemonset)."""
         return bool(self.min_ready_seconds and has_surge(self.rolling_update)
                     and self.replaces_pods_automatically
                     and self.updated < self.replicas <= self.available)

@@ -76,7 +76,7 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
 
 
 def daemon_set_numbers(strategy: t.Any) -> Json:
-    """Return maxSurge and maxUnavailable of a DaemonSet; the defaults if a value is invalid."""
+    """Return maxSurge and maxUnavailable of a DaemonSet, or the defaults if the pair is invalid."""
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
     return numbers if _is_daemon_set_rolling_update(numbers) else DAEMON_SET_DEFAULTS
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The annotation with the start and the outcome of a soak.
+"""Read and write the annotation with the start and the outcome of a soak.
 
-Users with annotate permission can write the annotation, so run/soaking compares it with the pods.
+Users with annotate permission can write any value: run/soaking compares the value with the pods.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Soak:
     template_hash: str
     #: Seconds since 1970 by the API server's clock.
     began: float
-    #: The number of pods that have passed the soak, or None before its end.
+    #: The number of pods that have passed the soak, or None before the end of the soak.
     passed_pod_count: int | None = None
     #: The length of the soak that the pods have passed, or 0 before the end of the soak.
     seconds: float = 0

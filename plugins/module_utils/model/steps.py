@@ -73,7 +73,7 @@ class Create:
 
     @property
     def name(self) -> str:
-        """Return the name, or generateName without its hyphen."""
+        """Return the name, or generateName without the final hyphen."""
         metadata = self.manifest["metadata"]
         return metadata["name"] if "name" in metadata else (
             metadata["generateName"].removesuffix("-"))

@@ -86,7 +86,7 @@ def images_of(template: Json) -> dict[str, str]:
 
 
 def is_image(text: str) -> bool:
-    """Return whether the text can be an image name. The API server does not check image names."""
+    """Return whether the text can be an image name. The API server checks only outer spaces."""
     return bool(_IMAGE.fullmatch(text))
 
 

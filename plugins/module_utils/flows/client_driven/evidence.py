@@ -79,7 +79,7 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
 
 
 def is_handover_proven(primary: Controller | None, was_proven: bool) -> bool:
-    """Return whether the task has observed a closed template since the handover began.
+    """Return whether the task has observed the primary closed since the handover began.
 
     A user with annotate permission can forge the takeover annotation, but cannot close a template.
     """

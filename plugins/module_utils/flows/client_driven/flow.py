@@ -55,7 +55,7 @@ from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
 COUNT_PERMISSION: Rule = ("", "pods", ("list",))
-#: Minimum seconds between two counts of terminating pods; longer with more than 100 pods.
+#: Minimum seconds between two counts without a step in between; longer with more than 100 pods.
 COUNT_INTERVAL = 0.5
 
 
@@ -110,7 +110,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if request.rolls_back_to_previous:
             return history.with_previous_revision(request, observed, revisions)
         # After the deletion of the primary, the garbage collector may have deleted the requested
-        # revision. Then leave the request unresolved, and raise no error.
+        # revision. Then leave the request unresolved: the planner's error names the successor.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -181,7 +181,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.ends_task:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # A soak is also due before a revision is written: a later step discards the old template.
+        # A soak is also due before a history step: a later step discards the old template.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -262,8 +262,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Read the successor before the primary. Since steps annotate the primary first, the
-        # observed primary is then at least as new as the successor.
+        # Read the successor before the primary. Steps annotate the primary first, so an annotated
+        # successor is then never observed with a primary that lacks the annotations.
         return (observed.successor.name,) if observed.successor else ()
 
     def update_caches(self, step: Step, memory: Memory) -> None:
@@ -276,7 +276,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
 def _desired_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> Json | None:
-    """Return the desired template, or None during a rollback or a handover."""
+    """Return the desired template; None without controllers, during a rollback or handover."""
     base = observed.primary or observed.successor
     if base is None or request.rolls_back_update or base.has_takeover:
         return None
@@ -297,7 +297,7 @@ def _size_before_update(observed: Observed) -> int | None:
 
 def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                            caches: Caches) -> ClientDrivenObserved:
-    """Add dry_run_template to the observation if a dry run must prove the successor's template."""
+    """Add is_created_by_this_task and, for a template without proof, dry_run_template."""
     primary, successor = observed.primary, observed.successor
     if (not primary or not successor or observed.desired_template is None
             or handover.is_under_way(observed)):
@@ -427,7 +427,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
              observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
     """Return the revisions, newest first; None if not permitted.
 
-    Without a primary, leave out the successor's template.
+    Without a primary, leave out the successor's template unless a ControllerRevision stores it.
     """
     controllers = observed.controllers
     if memory.revisions is None:

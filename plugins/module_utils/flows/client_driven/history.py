@@ -5,9 +5,9 @@
 """The history of a client-driven controller: a ControllerRevision for each old template.
 
 As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share a single
-ControllerRevision with the highest number. The current template is not stored.
+ControllerRevision with the highest number. The current template needs no ControllerRevision.
 
-The data of a ControllerRevision is a single string, since the API server compares the immutable
+The data of a ControllerRevision has a single string, since the API server compares the immutable
 data byte by byte. Another version of the API server might serialize a structured template
 differently, and then reject every patch. A deletion with --cascade=orphan would then never end,
 since the garbage collector patches the owner reference of the ControllerRevision.
@@ -36,9 +36,9 @@ PERMISSIONS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 def revisions(controller: Controller, stored_items: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
-    """Return the revisions of the controllers, the current template first.
+    """Return the revisions of the controllers, newest first, without ambiguous revisions.
 
-    Leaves out ambiguous revisions.
+    The first revision has the template of `controller`.
     """
     all_revisions = proven_revisions(stored_items, controller, *other_controllers)
     ambiguous = ambiguous_revisions(all_revisions)
@@ -47,7 +47,7 @@ def revisions(controller: Controller, stored_items: t.Iterable[Json], label_key:
     if certain_revisions and certain_revisions[0].template == template:
         return tuple(certain_revisions)
     record = controller.last_rollout
-    # Without a record, or after a change by another client, use the creation time instead.
+    # Without a record of the current images, use the creation time, and no user.
     if record.get("to") != controller.images:
         record = {"time": controller.created}
     number = all_revisions[0].number + 1 if all_revisions else 1
@@ -56,7 +56,7 @@ def revisions(controller: Controller, stored_items: t.Iterable[Json], label_key:
 
 
 def proven_revisions(stored_items: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
-    """Return the revisions whose names prove that baton.kubernetes stored them, newest first."""
+    """Return the revisions whose names end with the hash of their content, newest first."""
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored_items)
                    if revision and revision.owner_uid in uids
@@ -75,7 +75,7 @@ def with_requested_revision(request: Request, history: t.Sequence[Revision] | No
                             stored_revisions: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision named by to_revision.
 
-    Raises RolloutError. history: None without the permission to read it. stored_revisions:
+    Raises RolloutError. history: None without the permission to list. stored_revisions:
     includes ambiguous revisions.
     """
     refusals.refuse_ambiguous_revision(request, [revision for revision in stored_revisions
@@ -93,8 +93,8 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
                            history: t.Sequence[Revision] | None) -> Request:
     """Return the request with the number and the template of the revision that `previous` means.
 
-    Returns the request unchanged if an update in progress must be rolled back, or if nothing is
-    left to do. Raises RolloutError.
+    Returns the request unchanged if an update in progress must be rolled back or has no primary, or
+    if no rollback remains. Raises RolloutError.
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
@@ -111,8 +111,8 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
                             revision_template=revision.template)
         for revision in history]
     if primary and in_progress:
-        # Compare the label or the name: admission may have changed the template, but neither of
-        # them.
+        # Compare the label or the name. Admission may have changed the template, but changes
+        # neither label nor name.
         if successor:
             matching_candidates = [
                 candidate for candidate in candidates
@@ -137,13 +137,13 @@ def stored_after_write(stored_items: list[Json] | None, write: Write) -> list[Js
 
 
 def not_stored_warning(why: str) -> str:
-    """Return the warning that no old template is stored."""
+    """Return the warning that the update does not store the previous template."""
     return (f"the previous template is not stored, so to_revision cannot restore the template: "
             f"{why} (see docs/reference/permissions.md)")
 
 
 def must_store_template(request: Request, observed: ClientDrivenObserved) -> bool:
-    """Return whether the primary's template must be stored now.
+    """Return whether the update has reached the step that stores the primary's template.
 
     If so, all pods are new, so the pods for the handover can be listed already.
     """

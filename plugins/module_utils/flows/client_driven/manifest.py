@@ -72,7 +72,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
 
 
 def defined_selector(request: Request) -> Json | None:
-    """Return the labels of the selector in the definition."""
+    """Return the labels of the selector in the definition, or None."""
     selector = request.definition["spec"].get("selector") if request.definition else None
     return selector and request.kind.labels(selector)
 

@@ -21,17 +21,17 @@ from ...model.request import Request
 class ClientDrivenObserved(Observed):
     """The observation of a client-driven update."""
 
-    #: Successors that never had pods, and that the primary does not name.
+    #: Unused successors: never scaled, and not named by the primary.
     displaced_successors: tuple[Controller, ...] = ()
     #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()
-    #: Whether the update has to store the template of the primary.
+    #: Whether the update must now store the template of the primary, and has read the history.
     keeps_history: bool = False
     #: If the primary is itself the successor of another controller: the name of that controller.
     other_primary_name: str | None = None
     #: Whether this task has created the successor.
     is_created_by_this_task: bool = False
-    #: The template that a dry run returned for a new successor.
+    #: The template of a new successor in the response of a dry run.
     dry_run_template: Json | None = None
 
     @property
@@ -128,7 +128,7 @@ def _possible_successor_names(request: Request, primary: Controller | None,
 
 def _displaced_successors(primary: Controller | None,
                           partners: list[Controller]) -> tuple[Controller, ...]:
-    """Return the successors that never had pods and that the primary does not name."""
+    """Return the unused successors: never scaled, and not named by the primary."""
     if primary is None or primary.partner is None:
         return ()
     return tuple(partner for partner in partners

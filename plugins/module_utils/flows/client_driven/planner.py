@@ -263,8 +263,8 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     """Return the step that annotates a controller with the direction and the sizes, or None.
 
     The primary is annotated first, so the successor never has a new direction before the primary.
-    Later writes test the annotations, so only one of two clients with opposite requests can change
-    sizes.
+    Later writes test the annotations, so of two clients with opposite requests, only the client
+    with the last annotations can change sizes.
     """
     outcome = "updating" if is_forward else "rolling back"
     growing = successor if is_forward else primary
@@ -291,11 +291,11 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Controller,
            shrinking: Controller, desired_size: int, growing_target: int,
            shrinking_target: int) -> Decision | None:
-    """Return the next scale step, or a wait; None if both controllers have the target sizes.
+    """Return the next scale step, or a wait; None at the target sizes, with all pods available.
 
-    growing_target, shrinking_target: the sizes that `growing` and `shrinking` must reach in this
-    task. With pod_replacement_policy=TerminationComplete, terminating pods count as existing
-    (KEP-5882).
+    Raises RolloutError. growing_target, shrinking_target: the sizes that `growing` and `shrinking`
+    must reach in this task. With pod_replacement_policy=TerminationComplete, terminating pods count
+    as existing (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired_size)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired_size, surge, unavailable)
@@ -331,9 +331,9 @@ def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Control
 
 
 def _pending_deletions(request: Request, controller: Controller) -> int:
-    """Return the number of pods that the controller manager must still delete after a scale-down.
+    """Return the number of pods still to be deleted after a scale-down, if terminating pods count.
 
-    These pods may still be missing from the list of terminating pods.
+    The list of terminating pods may lack these pods. With an old status, the number is unknown.
     """
     if not request.waits_for_termination:
         return 0
@@ -344,7 +344,7 @@ def _pending_deletions(request: Request, controller: Controller) -> int:
 def _grow_without_partner(request: Request, observed: ClientDrivenObserved,
                           controller: Controller, desired_size: int,
                           action: Action) -> Decision | None:
-    """Return the step that scales up a controller, or a wait; None at the desired size."""
+    """Return the step that scales up a controller, or a wait; None at the desired size or more."""
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired_size)
     terminating = _pending_deletions(request, controller) + observed.terminating.count
     grown_size = max_grown_size(desired=desired_size, surge=surge, shrinking_pods=terminating)
@@ -364,7 +364,7 @@ def _delete(controller: Controller) -> Step:
 
 def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
-    """Return the next step of an update with next_name, after the deletion of the primary."""
+    """Return the next decision of an update with next_name, after the primary's deletion."""
     desired_size = size.final_size(request, observed, successor)
     if decision := _grow_without_partner(request, observed, successor, desired_size, Action.SCALE):
         return decision
@@ -378,7 +378,7 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
 
 def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
                      outcome: str | None) -> Decision | None:
-    """Return the next step that restores the primary after the deletion of the successor.
+    """Return the next decision to restore the primary without a successor; None if restored.
 
     Without an outcome, no record is written.
     """

@@ -57,9 +57,9 @@ def refuse_deleting_or_closed(request: Request, primary: Controller,
 
 def refuse_selector_mismatch(request: Request, primary: Controller, template: Json,
                              next_name: str) -> None:
-    """Refuse an immutable selector that does not match the new pods.
+    """Refuse an immutable selector that has expressions, or does not match the new pods.
 
-    The controller manager would release these pods after the handover.
+    After the handover, the controller manager would release pods that do not match.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.has_mutable_selector
@@ -73,7 +73,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Raise RolloutError if the update that deleted the primary had a different request.
+    """Refuse a request other than that of the update, after the deletion of the primary.
 
     A next_name and the deployment_label_key must match, too.
     """
@@ -90,9 +90,9 @@ def refuse_another_request(request: Request, observed: ClientDrivenObserved,
 
 def refuse_too_large_annotations(request: Request, primary: Controller, successor: Controller,
                                  desired_size: int) -> None:
-    """Refuse a primary without room for the annotations of the handover.
+    """Refuse a primary or successor without room for the annotations of the handover.
 
-    The API server would reject them later, when a rollback is no longer possible.
+    The API server would reject a later write, perhaps when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired_size, primary.images)
     # The uid is unknown: use 36 characters, the length of a uid, for every value. Only PARTNER and
@@ -106,7 +106,7 @@ def refuse_too_large_annotations(request: Request, primary: Controller, successo
 
 
 def refuse_label_in_use(request: Request, primary: Controller) -> None:
-    """Refuse a deployment_label_key that the pods already have with a value of the user.
+    """Refuse a deployment_label_key whose label already has a value of the user.
 
     A Service may select this label.
     """
@@ -166,7 +166,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request that differs from that of the update in progress."""
+    """Return the error for a request during an update with another request."""
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "
                "finish it")

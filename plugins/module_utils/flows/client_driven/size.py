@@ -5,8 +5,8 @@
 """The number of replicas at the end of an update, from the annotations of its first step.
 
 A user with annotate permission can write any number. A number is therefore trusted only if both
-controllers record the number, if this task has observed it before the update, or if it is at most
-the controllers' replicas plus the allowed surge and unavailable pods.
+controllers record the number, if this task has observed this size before the update, or if the
+number is at most the controllers' replicas plus the allowed surge and unavailable pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...model.request import Request
 
 
 def final_size(request: Request, observed: Observed, *controllers: Controller) -> int:
-    """Return the size at the end of the update. Raises RolloutError if it is uncertain."""
+    """Return the size at the end of the update. Raises RolloutError for an uncertain size."""
     replicas = sum(controller.replicas for controller in controllers)
     recorded_sizes = _recorded_sizes(*controllers)
     size = final_size_or_none(request, observed, *controllers)
@@ -42,7 +42,7 @@ def final_size(request: Request, observed: Observed, *controllers: Controller) -
 
 def final_size_or_none(request: Request, observed: Observed,
                        *controllers: Controller) -> int | None:
-    """Return the size at the end of the update, or None if it is uncertain."""
+    """Return the size at the end of the update, or None if uncertain."""
     replicas = sum(controller.replicas for controller in controllers)
     sizes = [size for _controller, size in _recorded_sizes(*controllers)]
     if len(sizes) == 2 and sizes[0] == sizes[1]:

@@ -5,7 +5,7 @@
 """The rollback of a migration: the ReplicationController gets its pods back. No I/O.
 
 A rollback is possible until the ReplicationController is deleted. Each step reverses a step of
-planner.py, so that a later migration can resume from any state of the rollback.
+planner.py, so a later migration can resume from any state. A released owner is not restored.
 
 Comments of the form `| ... |` are the rows of the state table (docs/internals/migration.md). "None"
 means that the object does not exist. No pods can be created from a closed template (handover.py).
@@ -110,7 +110,7 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
 
 def hand_back(observed: MigrationObserved, replica_set: Controller,
               controller: Controller) -> Step | None:
-    """Return the step that gives the pods of the ReplicaSet to the controller, or None."""
+    """Return the step that reparents the ReplicaSet's pods to the controller, or None."""
     return handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
                                   controller, {object_meta.HASH_LABEL: None})
 
@@ -129,7 +129,7 @@ def pause(config: DeploymentConfig) -> Step:
 
 
 def resume(config: DeploymentConfig) -> Step:
-    """Return the step that ends the pause of a DeploymentConfig."""
+    """Return the step that resumes a DeploymentConfig paused by the migration."""
     write = patch(config, test("/spec/paused", True),
                   test(annotation(object_meta.PAUSED_FOR_MIGRATION), "true"),
                   {"op": "remove", "path": annotation(object_meta.PAUSED_FOR_MIGRATION)},

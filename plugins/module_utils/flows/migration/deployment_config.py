@@ -72,7 +72,7 @@ def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controlle
 
 
 def without_rollout_annotations(template: Json) -> Json:
-    """Return the pod template without the annotations that name the rollout."""
+    """Return the pod template without OpenShift's annotations about the rollout."""
     metadata = template.get("metadata") or {}
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items()
                    if key not in (object_meta.ROLLOUT_OF, object_meta.ROLLOUT_NUMBER,
@@ -188,7 +188,7 @@ def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
 def _has_template_changed(config: DeploymentConfig, rollout: Controller) -> bool:
     """Return whether the template of the DeploymentConfig has changed since the rollout.
 
-    Source: hasLatestPodTemplate of OpenShift's DeploymentConfig controller.
+    Source: HasLatestPodTemplate (openshift/library-go, pkg/apps/appsutil).
     """
     try:
         decoded_config = json.loads(rollout.annotations.get(_ENCODED_CONFIG, ""))

@@ -57,7 +57,7 @@ class MigrationInProgress(t.NamedTuple):
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
     def extend_status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return a copy of the status that also describes this migration."""
+        """Return the status with the phase, the ReplicaSet and the goal of this migration."""
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
@@ -75,12 +75,12 @@ class MigrationInProgress(t.NamedTuple):
 
 
 def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
-    """Return the migration in progress that a ControllerRevision stores, or None."""
+    """Return the migration in progress stored in a ControllerRevision, or None."""
     stored = object_meta.stored_controller(item)
     if stored is None:
         return None
     controller_name = stored["manifest"]["metadata"]["name"]
-    # The request named either the ReplicationController, or its DeploymentConfig.
+    # The user has requested to migrate the ReplicationController or its DeploymentConfig.
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
     # The stored hash was computed without the deployment label. The key of this label is not

@@ -43,7 +43,7 @@ def _selector(request: Request, selector: Json) -> Json:
 
 def revision_manifest(request: Request, primary: Controller,
                       config: DeploymentConfig | None) -> Json:
-    """Return a ControllerRevision that stores the ReplicationController."""
+    """Return a ControllerRevision that stores `primary`, with the metadata of `config` if any."""
     source = config or primary
     annotations = {key: value for key, value in source.annotations.items()
                    if key not in object_meta.NOT_COPIED}
@@ -93,7 +93,7 @@ def deployment_manifest(request: Request, observed: MigrationObserved,
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
         "metadata": {"name": request.name, "namespace": request.namespace,
                      "annotations": annotations,
-                     # Keep all labels of a DeploymentConfig: they are set by the user.
+                     # Keep all labels of a DeploymentConfig: the user has set these labels.
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
         "spec": {"replicas": size, "paused": True,

@@ -33,7 +33,7 @@ class MigrationObserved(Observed):
     config: DeploymentConfig | None = None
     #: The ReplicationControllers of the DeploymentConfig, newest first.
     rollouts: tuple[Controller, ...] = ()
-    #: The ReplicationController to migrate. For a DeploymentConfig, it is the active rollout.
+    #: The ReplicationController to migrate; of a DeploymentConfig, the stored or active rollout.
     controller: Controller | None = None
     replica_set: Controller | None = None
     deployment: Deployment | None = None
@@ -95,7 +95,7 @@ def stored_revision_name(request: Request) -> str:
 def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    The stored hash is checked here, since it becomes a label of the pods and part of the
+    The stored name and hash are checked here: the hash becomes a label of the pods and part of the
     ReplicaSet's name. The planner compares the other fields with the existing controller.
     """
     stored = object_meta.stored_controller(revision)

@@ -10,7 +10,7 @@ ReplicaSet becomes the Deployment's current ReplicaSet (FindNewReplicaSet, Equal
 migration creates this ReplicaSet, and hands the pods over to the ReplicaSet (handover.py, which
 also defines "closed").
 
-The first step stores the ReplicationController in a ControllerRevision, so that a later task can
+The first creation stores the ReplicationController in a ControllerRevision, so a later task can
 resume the migration. The Deployment stays paused until the Deployment controller has adopted the
 ReplicaSet and set the ReplicaSet's revision annotation. An unpaused Deployment could create another
 ReplicaSet, with new pods.
@@ -149,7 +149,7 @@ def _refuse_update(request: Request, controller: Controller) -> None:
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | exists | none | neither | create the ControllerRevision, which stores the controller |
-    # Without a controller, _refuse_to_begin or _prepare_config has raised an error.
+    # Without a controller, _refuse_to_begin() has raised, or _prepare_config() has decided.
     controller = t.cast(Controller, observed.controller)
     manifest = revision_manifest(request, controller, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest),
@@ -396,7 +396,7 @@ def _prepare_config(request: Request, observed: MigrationObserved,
 
 def _leave_stored_rollout(request: Request, observed: MigrationObserved, rollout: Controller,
                           stored: StoredController) -> Decision | None:
-    """Return the decision if the active rollout is not the stored rollout, or None."""
+    """Return the decision about an active rollout other than the stored rollout, or None."""
     controller = observed.controller
     # | paused | exists, no ReplicaSet | another rollout is active | delete the ControllerRevision |
     if observed.replica_set is None:

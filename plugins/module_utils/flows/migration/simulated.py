@@ -25,7 +25,7 @@ from ..simulated import after_deletion
 
 
 class SimulatedMigration(Model):
-    """The simulated objects of a migration, read from the real cluster on first use.
+    """The simulated objects of a migration. `find` and `pods` read real objects on first use.
 
     find: returns the real object of a kind and name. pods: returns the real pods of a selector.
     configs: the DeploymentConfigs; None if a ReplicationController is migrated.

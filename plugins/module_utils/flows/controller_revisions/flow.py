@@ -30,7 +30,7 @@ class RevisionDrivenCaches:
     """Data from earlier turns of a run."""
 
     #: The settings to restore at the end of the update, computed before the run has the Lease.
-    #: Once the run has the Lease, the run trusts only an annotation with the same settings.
+    #: An annotation with the same settings is proven (see with_observed_original_settings()).
     baseline_settings: Json | None = None
 
 
@@ -67,7 +67,7 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        By default, a list is up to date if the newest ControllerRevision has the current template.
+        By default, a list is up to date if the newest ControllerRevision is the present revision.
         """
         observed = self.observation_of(primary, memory.revisions or ())
         return (observed.present_revision is None
@@ -178,8 +178,8 @@ def _progress_number(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionDrivenObserved, direction: str) -> str:
     """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    If the ControllerRevision is deleted, return the recorded name: a StatefulSet uses the name of
-    the ControllerRevision as the label.
+    Without the ControllerRevision, return its name in the status or the record. For a StatefulSet,
+    this name is the label.
     """
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")

@@ -32,7 +32,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     @property
     def present_revision(self) -> Revision | None:
-        """The ControllerRevision of the template in spec."""
+        """The ControllerRevision of the template in spec, or None."""
         raise NotImplementedError
 
     @property
@@ -60,7 +60,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     @property
     def recorded_revision(self) -> Revision | None:
-        """The previous ControllerRevision, according to the record."""
+        """The replaced ControllerRevision, according to the record, or None."""
         return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.previous_name), None)
 
@@ -74,7 +74,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revisions that have this number, or had it before the last rollback."""
+        """Return the revisions with this number now, or before the last rollback."""
         revisions, primary = super().revisions_with_number(number), self.primary
         last_rollout = primary.last_rollout if primary else {}
         if revisions or primary is None or last_rollout.get("to_revision") != number:
@@ -101,7 +101,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress, or None if nothing confirms it.
+        """The record of the update in progress, or None without confirmation.
 
         A recorded pause needs no confirmation, because sometimes only the record shows the pause.
         A forged pause is harmless: updates and rollbacks remain possible.
@@ -144,7 +144,7 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
     """Return the ControllerRevisions that the controller owns, newest first.
 
-    The labels must also match the selector. Source: ListControllerRevisions, ClaimObject.
+    The labels must also match matchLabels. Source: ListControllerRevisions, ClaimObject.
     """
     matching_items = (item for item in revisions
                       if primary.selector.items() <= labels_of(item).items())

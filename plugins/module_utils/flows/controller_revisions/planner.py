@@ -35,7 +35,7 @@ class RevisionDrivenSettings(Settings[RevisionDrivenT]):
         """Return the updateStrategy to set during the update.
 
         is_desired_template_set: whether the controller already has the desired template.
-        Raises RolloutError if no pod may be replaced.
+        Raises RolloutError if the update is impossible, for example because of a budget.
         """
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class RevisionDrivenPlanner(Planner[RevisionDrivenT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have the new template"
 
     def pause(self, record: Rollout, new_count: int, size: int) -> Decision:
-        """Return the step that records the pause, or Done if it is already recorded."""
+        """Return the step that records the pause, or Done if the pause is already recorded."""
         # | updating | `pause_at` new pods are ready | **annotate**: record the pause |
         name = self.primary.name
         if self.primary.new_pods_at_pause != new_count:

@@ -62,7 +62,7 @@ class RevisionDrivenModel(Model, t.Generic[ControllerT]):
         self.stored_revisions: dict[str, tuple[Json, ...]] = {}
         #: Pods by name of their controller.
         self._pods: dict[str, tuple[Pod, ...]] = {}
-        #: Names of pods that are unready in the real cluster. They may never become ready.
+        #: Names of the unready pods in the real cluster. These pods may never become ready.
         self._initially_unready: set[str] = set()
 
     # The API server
@@ -182,7 +182,7 @@ class RevisionDrivenModel(Model, t.Generic[ControllerT]):
 
     @abc.abstractmethod
     def _initial_pods(self, controller: ControllerT) -> tuple[Pod, ...]:
-        """Return the pods that a controller has in the real cluster."""
+        """Return the pods of a controller in the real cluster."""
 
     @abc.abstractmethod
     def _state_after_sync(self, name: str) -> State:

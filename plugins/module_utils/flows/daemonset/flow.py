@@ -37,9 +37,9 @@ from .observed import (
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
-#: Seconds between two requests for the list of pods.
+#: Seconds between two lists of the pods, unless the DaemonSet changes in between.
 LIST_INTERVAL = 2.0
-#: Seconds between two requests if the last two lists are equal, or while a surge may have stalled.
+#: Seconds between two lists if the last two lists are equal, or while a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 

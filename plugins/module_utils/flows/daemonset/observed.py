@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A DaemonSet, its history, and what confirms the record of an update. No I/O.
+"""A DaemonSet and its history, and the evidence for the record of an update. No I/O.
 
 A user who may only annotate the object can forge the record (object_meta.Rollout). So a claim of
 the record counts only with this evidence:
@@ -19,9 +19,9 @@ the record counts only with this evidence:
 
 Exception for maxUnavailable: the previous maxUnavailable may be 1 if the current number is 0.
 
-A forged record can still have two effects. The next task may "restore" forged settings when the
-task ends: OnDelete, a maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back
-an update that has ended.
+A forged record can still have the effects in docs/concepts/daemonsets.md. For example, the next
+task may "restore" forged settings at its end, such as OnDelete or a maxSurge, and state=rolled_back
+may roll back an update that has ended.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DaemonPod(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSetObserved(RevisionDrivenObserved):
-    """The observation of a DaemonSet. A field that was not read is None."""
+    """The observation of a DaemonSet. Fields without a read have their default values."""
 
     primary: DaemonSet | None
     #: Sorted by node.
@@ -156,7 +156,7 @@ class DaemonSetObserved(RevisionDrivenObserved):
 
     @property
     def previous_revision_candidates(self) -> tuple[Revision, ...]:
-        """The two candidates for the previous revision; () if it is certain or unknown."""
+        """The two candidates for the previous revision; () unless the revision is ambiguous."""
         previous, other_revisions = self.previous_revision, self.other_revisions
         if previous is None or previous is other_revisions[0] or self.revisions_in_use is None:
             return ()
@@ -193,7 +193,7 @@ def is_surge_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[Dae
 
     When the new pod becomes ready, the DaemonSet controller schedules a sync, which deletes the old
     pod (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is restarted
-    before that sync, nothing deletes the old pod.
+    before that sync, the old pod stays until another event, such as a write to the DaemonSet.
     """
     live_pods = [pod for pod in pods if not pod.is_inactive]
     nodes_with_old_pods = {pod.node for pod in live_pods if pod.revision != new_revision}
@@ -230,7 +230,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
 
 
 def _node_of(spec: Json) -> str:
-    """Return the name of a pod's node. Before nodeName is set, only the affinity names it."""
+    """Return the name of a pod's node. Before nodeName is set, only the affinity names the node."""
     required = mapping(spec, "affinity", "nodeAffinity",
                        "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms")

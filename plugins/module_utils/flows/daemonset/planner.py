@@ -152,9 +152,9 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
     settings_type = DaemonSetSettings
 
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the revision that a rollback of this update restores.
+        """Return the name of the replaced revision (of a rollback: the undone revision).
 
-        If another client has begun an update or set the desired template, return the newest
+        If the status shows an update, or the desired template is already set, return the newest
         revision other than the present revision, unless this other revision has the desired
         template. In all other cases, and always with is_rolling_back, return the present revision.
         """
@@ -249,8 +249,8 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                       may_delete_ready_pod: bool) -> DaemonPod | None:
         """Return the old pod to replace next.
 
-        If a ready pod may be deleted, ready pods come first, because new pods are likely to start
-        on the nodes of ready pods.
+        Pods on preferred nodes come first, and then, if a ready pod may be deleted, ready pods: new
+        pods are likely to start on the nodes of ready pods.
         """
         preferred_nodes = self.observed.preferred_nodes or ()
         old_pods = (pod for pod in live_pods if pod.revision != new_revision)

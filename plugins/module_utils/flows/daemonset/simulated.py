@@ -4,7 +4,7 @@
 
 """Simulated DaemonSets, for check mode.
 
-A sync of the simulated controller changes one pod, and then the status. Every node is eligible.
+A sync of the simulated controller changes at most one pod, and the status. Every node is eligible.
 Source: manage() and rollingUpdate() in pkg/controller/daemon.
 """
 
@@ -48,7 +48,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         self._look_up_pods, self._look_up_nodes = look_up_pods, look_up_nodes
         #: The node names by DaemonSet.
         self._nodes: dict[str, tuple[str, ...]] = {}
-        #: The number of syncs, which makes the names of new pods unique.
+        #: The number of syncs with a change, which makes the names of new pods unique.
         self._syncs = 0
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
@@ -95,7 +95,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         return pods
 
     def _invented_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
-        """Return invented pods that fit the counts of the status."""
+        """Return invented pods with the counts of the status."""
         present_revision, revisions = present_revision_and_history(controller,
                                                                    self._stored(controller.uid))
         # `old` is the revision of the pods that are not updated.

@@ -5,7 +5,7 @@
 """A Deployment and its ReplicaSets, and the evidence for the record of an update. No I/O.
 
 A user who may only annotate the Deployment can forge the record (object_meta.Rollout). The
-Deployment controller copies annotations to the newest ReplicaSet, but sets the revision number
+Deployment controller copies annotations to the current ReplicaSet, but sets the revision number
 itself. Each claim of the record needs evidence:
 
 | claim | evidence |
@@ -159,7 +159,7 @@ def find(primary: Controller | None,
          replica_sets: t.Mapping[str, Controller]) -> DeploymentObserved:
     """Return the observation of a Deployment with its ReplicaSets.
 
-    Of several ReplicaSets with the current template, the oldest is used (FindNewReplicaSet).
+    Of several ReplicaSets with the current template, `successor` is the oldest (FindNewReplicaSet).
     """
     if not isinstance(primary, Deployment):
         return DeploymentObserved(None, None)
@@ -190,7 +190,7 @@ def _credible_record(record: Rollout | None,
                      proven_ready_seconds: t.Sequence[int]) -> Rollout | None:
     """Return the record, or None if the settings to restore are values that only an update sets.
 
-    An implausibly high minReadySeconds is replaced by the value of a ReplicaSet.
+    A minReadySeconds over an hour, if on no ReplicaSet, becomes that of the newest ReplicaSet.
     """
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None

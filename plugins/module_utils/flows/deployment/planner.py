@@ -146,7 +146,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_deployment_settled(self) -> bool:
-        """Return whether the Deployment controller has finished applying the current settings."""
+        """Return whether the current settings are applied, and all new pods are ready."""
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
         old_sets = self.observed.other_replica_sets
@@ -248,8 +248,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return super().is_rolled_back and self.observed.was_template_used_before
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        # While a Deployment is paused, a changed template gets no revision number. So the record of
-        # a pause contains a hash of the template.
+        # While a Deployment is paused, a changed template gets no revision number. So every record
+        # of an update, except the first record, contains a hash of the template.
         if record.template:
             return record.template == recorded.digest(self.primary)
         return self._has_no_later_template(record)

@@ -4,8 +4,8 @@
 
 """Simulated Deployments, for check mode. No I/O.
 
-In each sync, the simulated controller makes only the next change of rolloutRolling
-(pkg/controller/deployment/rolling.go). No task changes the size of a Deployment, so the
+In each sync, the simulated controller makes only the next change of rolloutRolling or
+rolloutRecreate (pkg/controller/deployment). No task changes the size of a Deployment, so the
 proportional scaling of a paused Deployment is left out.
 """
 
@@ -133,7 +133,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """The name of an old ReplicaSet, its requested size, and the number of its available pods."""
+    """An old ReplicaSet: name, requested size, and number of available pods."""
 
     name: str
     size: int
@@ -141,14 +141,14 @@ class _OldSet(t.NamedTuple):
 
 
 def _generation_fields(item: Json) -> tuple[Json, Json | None]:
-    """Return the fields whose changes increment metadata.generation."""
+    """Return spec and annotations: a change of either increments metadata.generation."""
     return item["spec"], item["metadata"].get("annotations")
 
 
 def _delete_surplus(primary: Deployment, old_sets: t.Iterable[Controller]) -> Delete | None:
     """Return the deletion of the oldest empty ReplicaSet beyond revisionHistoryLimit, or None.
 
-    Source: cleanupDeployment (pkg/controller/deployment/sync.go).
+    Source: cleanupDeployment (deployment/sync.go), which also counts old ReplicaSets with pods.
     """
     empty_sets = [replica_set for replica_set in old_sets if replica_set.is_empty]
     limit = primary.settings["revisionHistoryLimit"]

@@ -37,7 +37,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
         """Return a status with the fields that depend on pods.
 
-        The fields are survivor, old, new, growing, shrinking, holders and progress.
+        Fields: survivor, old, new, growing, shrinking, holders, outdated_replica_set, progress.
         """
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return resume, None if observed.is_irreversible else rollback
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        observed = t.cast(ObservedT, memory.observed)  # set by observe() of this flow
+        observed = t.cast(ObservedT, memory.observed)  # the result of observe()
         if observed.primary is None or observed.in_progress:
             return []
         return [*self.own_warnings(request, observed),

@@ -19,7 +19,7 @@ from ...model.observed import Observed
 from ...model.server_driven import ServerDriven
 from ...model.template import images_of
 
-#: The highest minReadySeconds that is restored although only the record has the value.
+#: The highest minReadySeconds to restore if only the record has the value.
 MAX_UNPROVEN_READY_SECONDS = 3600
 
 
@@ -106,7 +106,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def previous_revision_candidates(self) -> tuple[Revision, ...]:
-        """The two candidates for the previous revision; () if it is certain or unknown."""
+        """The two candidates for the previous revision; () unless the revision is ambiguous."""
         return ()
 
     # Common to all kinds
@@ -125,7 +125,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def restorable_min_ready_seconds(self) -> Json | None:
-        """The recorded change of minReadySeconds, or None if a rollback must not undo it."""
+        """The recorded change of minReadySeconds; None if a rollback must not undo the change."""
         change = self.record.min_ready_seconds if self.record else None
         is_restorable = change and (change["from"] <= MAX_UNPROVEN_READY_SECONDS
                                     or change["from"] in self.proven_ready_seconds)
@@ -147,12 +147,12 @@ class ServerDrivenObserved(Observed):
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether the template before the update no longer exists."""
+        """Whether state=rolled_back is impossible: the previous template is unknown or deleted."""
         return self.in_progress and not self.can_roll_back
 
     @property
     def images_before(self) -> t.Mapping[str, str]:
-        """The images before the update; without an update, the current images."""
+        """The images before the update, {} if unknown; without an update, the current images."""
         if self.primary and not self.in_progress:
             return self.primary.images
         return images_of(self.previous_revision.template) if self.previous_revision else {}

@@ -16,8 +16,8 @@ unconfirmed record. The first cell of a row is what the record says: "updating",
 
 In the last cell of a row, **update** means the patch that begins an update or a rollback. The patch
 writes the template, the record and the settings (rules.py). If the cell says "to the current
-template", the patch does not change the template. **pace** means a patch of the settings, such as
-maxSurge, and of the record.
+template", the patch does not change the template. **pace** means a patch of the record and, if they
+change, of the settings, such as maxSurge.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Planner(Rules[ObservedT]):
     def begin(self, desired_template: Json, outcome: str) -> Decision:
         """Return the step that begins an update or a rollback, or a decision that must come first.
 
-        outcome: Rollout.UPDATING or Rollout.ROLLING_BACK.
+        outcome: Rollout.UPDATING or Rollout.ROLLING_BACK. Raises RolloutError.
         """
         request, observed, primary = self.request, self.observed, self.primary
         # A rollback of a paused controller first restores the template, and is refused then: a
@@ -262,7 +262,7 @@ def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
     """Return the request with the template of the revision `to_revision`.
 
     The request is unchanged if to_revision=previous means the same as state=rolled_back.
-    Raises RolloutError if no template, or more than one, has the revision number.
+    Raises RolloutError if the revision is missing or ambiguous.
     """
     if request.rolls_back_to_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

@@ -4,9 +4,9 @@
 
 """The record of a server-driven update, and the patches of the record and the settings. No I/O.
 
-Every patch tests metadata.generation and the record (the annotation LAST_ROLLOUT), so it fails if
-another client has changed the spec or begun another update. No patch tests the template, because
-the API server may return the template in another form.
+Every patch tests the uid, metadata.generation and the record (the annotation LAST_ROLLOUT). So a
+patch fails if another client has recreated the object, changed the spec or begun another update.
+No patch tests the template, because the API server may return the template in another form.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
 
-#: The number of bytes by which a record can grow during an update.
+#: Bytes reserved for the growth of a record during an update.
 _RECORD_GROWTH_BYTES = 512
-#: The bytes that the Deployment controller adds to the annotations of a ReplicaSet.
+#: Bytes reserved for the annotations that the Deployment controller adds to a ReplicaSet.
 _ADDED_ANNOTATION_BYTES = 150
 
 
@@ -48,7 +48,7 @@ def unchanged_message(request: Request, primary: ServerDriven,
 
 
 def digest(primary: ServerDriven, template: Json | None = None) -> str:
-    """Return the hash of a template (by default, the current one)."""
+    """Return the hash of a template without the server's label. Default: the current template."""
     return identity.digest(without_label(primary.template if template is None else template,
                                          primary.kind.server_label))
 
@@ -155,7 +155,7 @@ def history_limit_warnings(primary: ServerDriven) -> list[str]:
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
     """Return two dicts with the changed fields: baseline values and new values.
 
-    `paused` is not restored at the end, so only the new values contain it.
+    An update sets `paused` only if the field is unset, so only the new values contain `paused`.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
@@ -166,7 +166,7 @@ def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
 
 def patch(primary: ServerDriven, record_text: str, settings: Json,
           template: Json | None = None) -> Patch:
-    """Return the patch that writes the record, the settings and any new template."""
+    """Return the patch that writes the record, the settings and, if given, the template."""
     operations = [test("/metadata/uid", primary.uid),
                   test("/metadata/generation", primary.generation)]
     if primary.annotations:

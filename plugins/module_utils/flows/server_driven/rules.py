@@ -24,7 +24,7 @@ ObservedT = t.TypeVar("ObservedT", bound=ServerDrivenObserved)
 
 
 class Settings(t.Generic[ObservedT]):
-    """The fields of spec that control how pods are replaced, such as maxSurge."""
+    """The fields of spec that control the replacement of pods, such as maxSurge."""
 
     def __init__(self, request: Request, observed: ObservedT, primary: ServerDriven) -> None:
         self.request, self.observed, self.primary = request, observed, primary
@@ -65,13 +65,13 @@ class Settings(t.Generic[ObservedT]):
 
     @property
     def surge_and_unavailable(self) -> tuple[int, int]:
-        """The maximum surge, and the maximum number of unavailable pods."""
+        """The maximum surge and the maximum of unavailable pods, as numbers of pods."""
         raise NotImplementedError
 
     def settings_during_update(self, desired_template: Json | None = None) -> Json:
         """Return the settings for the rest of the update.
 
-        desired_template: None if the controller already has the desired template.
+        desired_template: None to resume an update. Raises RolloutError.
         """
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class Settings(t.Generic[ObservedT]):
 
 
 class Rules(t.Generic[ObservedT]):
-    """The parts of the state table that differ between kinds, for one controller."""
+    """The kind-specific parts of the state table, for one controller."""
 
     settings_type: type[Settings[ObservedT]]
 
@@ -97,7 +97,7 @@ class Rules(t.Generic[ObservedT]):
     # Defined by each kind
 
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the ReplicaSet or ControllerRevision to replace."""
+        """Return the name of the replaced ReplicaSet or ControllerRevision, or ""."""
         raise NotImplementedError
 
     def next_decision(self, record: Rollout) -> Decision | None:
@@ -144,8 +144,8 @@ class Rules(t.Generic[ObservedT]):
 
     def match(self, desired_template: Json) -> Match:
         """Return how the current template matches the request."""
-        # For a restart, is_recorded already compares the hash of the template, so no dry run has to
-        # confirm the match.
+        # For a restart, is_recorded already compares the hash of the template (for a Deployment, or
+        # its revision number), so no dry run has to confirm the match.
         return provenance.match(self.request, self.primary.template, desired_template,
                                 is_recorded=self.is_recorded,
                                 is_confirmed=(self.observed.is_confirmed

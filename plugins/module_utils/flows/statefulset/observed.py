@@ -17,9 +17,9 @@ the record needs evidence:
 | the previous maxUnavailable | the number is at most the current maxUnavailable |
 | the previous minReadySeconds | the current value equals the recorded one; at most one hour |
 
-A forged record can still have two effects. The next task may end with the "restoration" of
-forged settings: another partition, OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back
-may roll back an update that has ended.
+A forged record can still have the effects in docs/concepts/statefulsets.md. For example, the next
+task may end with the "restoration" of forged settings, such as another partition or OnDelete, and
+state=rolled_back may roll back an update that has ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ..controller_revisions.observed import (
 
 
 class TroubledPod(t.NamedTuple):
-    """A pod that is unready, restarted or terminating."""
+    """An unready, restarted or terminating pod."""
 
     name: str
     uid: str
@@ -117,7 +117,7 @@ class StatefulSetObserved(RevisionDrivenObserved):
 
     @property
     def previous_revision_candidates(self) -> tuple[Revision, ...]:
-        """The two candidates for the previous revision; () if it is certain or unknown.
+        """The two candidates for the previous revision; () unless the revision is ambiguous.
 
         The status does not name the previous revision if another client has changed the template
         during the update and no pod has the previous template.
@@ -128,9 +128,9 @@ class StatefulSetObserved(RevisionDrivenObserved):
 
     @property
     def stuck_pods(self) -> tuple[TroubledPod, ...]:
-        """The unready pods without the current template.
+        """The unready pods with another template, except terminating pods.
 
-        With podManagementPolicy OrderedReady, the controller manager never replaces unready pods
+        With podManagementPolicy OrderedReady, the controller manager never replaces these pods
         (kubernetes issue 67250).
         """
         primary = self.primary
@@ -142,7 +142,7 @@ class StatefulSetObserved(RevisionDrivenObserved):
 
     @property
     def has_stuck_pods(self) -> bool:
-        """Whether unready old pods block the controller manager, and no update is in progress.
+        """Whether unready old pods block the controller manager, and the status shows no update.
 
         False with OnDelete, because old pods are normal then.
         """

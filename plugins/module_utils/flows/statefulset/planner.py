@@ -6,12 +6,12 @@
 
 The terms of the table rows are defined in server_driven/planner.py.
 
-A pause uses updateStrategy.rollingUpdate.partition. Pods with an ordinal less than the partition
-keep the previous template, even if they are recreated. The controller manager replaces the other
-pods from the highest ordinal down.
+A pause uses updateStrategy.rollingUpdate.partition: the number of pods, from the lowest ordinal up,
+that keep the previous template, even if these pods are recreated. The controller manager replaces
+the other pods from the highest ordinal down.
 
 With podManagementPolicy OrderedReady, the default, the controller manager never replaces an unready
-pod (kubernetes issue 67250). A rollback therefore deletes the unready pods.
+pod (kubernetes issue 67250). A rollback therefore deletes unready pods with another template.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class StatefulSetSettings(RevisionDrivenSettings[StatefulSetObserved]):
         limit = max_unavailable_pods(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
             limit = max(1, request.max_unavailable.resolve(size, round_up=False))
-        # If the cluster lacks the feature gate MaxUnavailableStatefulSet, the field is absent, and
-        # the limit is 1.
+        # Without the feature gate MaxUnavailableStatefulSet, or with OnDelete, the field is absent,
+        # and the limit is 1.
         limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
         # A rollback may make one pod unavailable, even if the budgets allow none.
@@ -96,11 +96,11 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
     settings_type = StatefulSetSettings
 
     def predecessor_name(self, desired_template: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the revision that a rollback of this update restores.
+        """Return the name of the replaced revision (of a rollback: the undone revision).
 
         - If the desired template is set, and pods are stuck: the revision of the first stuck pod.
-        - If another client's update is in progress: status.currentRevision, except if a rollback is
-          requested, or if status.currentRevision has the desired template.
+        - If the status shows an update: status.currentRevision, except if a rollback is requested,
+          or if status.currentRevision has the desired template.
         - Otherwise: status.updateRevision.
         """
         observed, primary = self.observed, self.primary
@@ -160,7 +160,7 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
                           primary.replicas) if is_reached else self.wait_for_progress()
 
     def _replace_stuck_pod(self) -> Decision | None:
-        """Return the deletion of the stuck pod with the lowest ordinal, a wait, or None.
+        """Return the deletion of the first unready pod if this pod is stuck, a wait, or None.
 
         Wait while a pod with a lower ordinal is missing or terminating: during this time, the
         controller manager would not create the deleted pod again.

@@ -4,7 +4,7 @@
 
 """Simulated StatefulSets, for check mode.
 
-A sync of the simulated controller changes one pod, and then the status (updateStatefulSet in
+A sync of the simulated controller changes at most one pod, and the status (updateStatefulSet in
 pkg/controller/statefulset/stateful_set_control.go, without the feature gate
 MaxUnavailableStatefulSet).
 """
@@ -110,7 +110,7 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: 
             return sorted_pods()
     if surplus_ordinals := pods.keys() - set(ordinals):
         return sorted_pods(without=max(surplus_ordinals))
-    # The ordinals of the pods that must get the update revision.
+    # Pods with these ordinals must get the update revision.
     replaced_ordinals = (
         ordinals[controller.partition:] if controller.replaces_pods_automatically else ())
     for ordinal in reversed(replaced_ordinals):

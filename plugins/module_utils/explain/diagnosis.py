@@ -75,7 +75,7 @@ _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "cont
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """A cause that prevents pods from becoming available."""
+    """A cause of unavailable pods."""
 
     #: Such as "crash", or "init-crash" for an init container.
     kind: str
@@ -84,13 +84,13 @@ class Cause:
     #: One line.
     message: str
     suggestion: str
-    #: Whether waiting is useless.
+    #: Whether the cause does not end by itself.
     is_fatal: bool
     #: "" for a cause of the controller itself.
     pod: str = ""
-    #: The container whose log shows the cause, or "".
+    #: The container with the cause in its log, or "".
     container: str = ""
-    #: Whether the log is the log of the previous instance of the container.
+    #: Whether the cause is in the log of the container's previous instance.
     is_restarted: bool = False
     #: The number of affected pods.
     pods: int = 1
@@ -103,7 +103,7 @@ class Cause:
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
-        """Return a fatal copy of the cause."""
+        """Return a fatal copy of the cause, without the advice to wait."""
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=without_advice_to_wait(self.suggestion))
 
@@ -133,7 +133,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def outdated_replica_set_causes(request: Request, status: RolloutStatus) -> list[Cause]:
-    """Return one cause if an old ReplicaSet blocks the replacement of pods, else []."""
+    """Return one cause if a ReplicaSet's outdated annotation blocks the rollout, else []."""
     replica_set, deployment = status.outdated_replica_set, status.survivor
     if replica_set is None or deployment is None or not deployment.is_observed:
         return []
@@ -145,7 +145,7 @@ def outdated_replica_set_causes(request: Request, status: RolloutStatus) -> list
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes why a pod is unready, or has not terminated yet."""
+    """Return the causes of an unready pod, or of a pod that has not terminated yet."""
     return _causes_in_pod(pod, list(events), _command_values(request))
 
 
@@ -230,7 +230,7 @@ class _Subject:
 def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
     """Fill in the placeholders of a suggestion.
 
-    Users paste the commands, so a command contains only valid names.
+    Users paste the commands, so a command contains only valid names and safe values.
     """
     texts = {key: " ".join((value or "").split()) for key, value in values.items()}
     safe_texts = {key: text if key in _SAFE_PLACEHOLDERS else name_or_placeholder(key, text)
@@ -240,7 +240,7 @@ def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return the name if it is valid, else the kind in capitals, such as POD."""
+    """Return a valid name unchanged; for an invalid name, the kind in capitals, such as POD."""
     return name if identity.is_name(name) else kind.upper()
 
 

@@ -48,7 +48,8 @@ class Row(t.NamedTuple):
 
 # In each table, the first matching row gives the cause.
 
-#: The controller manager cannot create pods (condition ReplicaFailure).
+#: The controller manager cannot create or delete pods (condition ReplicaFailure, or the Event
+#: FailedCreate for kinds without this condition).
 REPLICA_FAILURE = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
         "add to the template the resources that the quota {name} requires: {what}"),
@@ -86,8 +87,7 @@ REPLICA_FAILURE = (
         "check which part of the template, or which rule of the namespace, the message is about"),
 )
 
-#: The scheduler finds no node (condition PodScheduled). Only a missing object is fatal, because
-#: resources may become free.
+#: The scheduler finds no node (condition PodScheduled). Only a missing claim is fatal.
 UNSCHEDULABLE = (
     Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
         "create the PersistentVolumeClaim {name} or correct its name in the template:\n{kubectl} "
@@ -143,7 +143,7 @@ _EXEC_FAILURE = (r"(?=.*no command specified|(?=.*exec: ).*"
 _CHECK_COMMAND = "compare command and args in the template with what is in the image"
 _CORRECT_TEMPLATE = ("correct what the message names: command, volumeMounts or securityContext in "
                      "the template")
-#: The kubelet cannot create or start a container.
+#: The kubelet cannot mount a volume, create the sandbox, or create or start a container.
 NOT_STARTED = (
     Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
         "correct the image name: lower case, one tag or digest, no empty part"),
@@ -189,7 +189,7 @@ NOT_STARTED = (
         shows_log=True),
     # A Multi-Attach error is not fatal: six minutes after a node fails, another node can use the
     # volumes of the failed node. The second volume row skips errors of a kubelet whose cache does
-    # not have a new pod yet.
+    # not have the Secrets and ConfigMaps of a new pod yet.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -291,7 +291,7 @@ TERMINATING = (
         "or create new pods without waiting: pod_replacement_policy=TerminationStarted"),
 )
 
-#: An old ReplicaSet keeps the Deployment controller from replacing pods.
+#: A ReplicaSet's outdated annotation keeps the Deployment controller from replacing pods.
 OUTDATED_REPLICA_SET = (
     Row("scaling", rf"^: its annotation {SERVER_DESIRED}", Fatal.YES,
         "correct the annotation, since the Deployment controller does not "
@@ -307,7 +307,7 @@ def without_advice_to_wait(suggestion: str) -> str:
 
 #: Kinds of causes that only a soak detects. WARNED: too many warning Events.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
-#: All kinds of causes, the most specific first.
+#: The kinds of causes for diagnosis.merge(), the most specific first.
 KINDS_BY_SPECIFICITY = [*dict.fromkeys(
     row.kind for row in (*NOT_STARTED, OTHER, *TERMINATED, *REPLICA_FAILURE, *UNSCHEDULABLE,
                          *RUNNING, *LOST_OR_GATED, *TERMINATING, *OUTDATED_REPLICA_SET)),

@@ -36,7 +36,7 @@ FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namesp
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: An annotation. With the value "disabled", Flux skips the object when applying a Kustomization.
+#: With the value "disabled" of this annotation, kustomize-controller skips the object.
 FLUX_RECONCILE = suspension.KUSTOMIZE_CONTROLLER.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
@@ -58,7 +58,7 @@ class Manager(t.NamedTuple):
     """A tool that applies a manifest of the object."""
 
     name: str
-    #: When the tool applies the manifest: words before "it resets foo", such as "at its next sync".
+    #: When the tool applies the manifest, such as "at its next sync"; before "it resets foo".
     when: str
     #: How to suspend the tool, such as "stop automatic syncs".
     suspend: str = ""
@@ -85,9 +85,9 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not is_deleted:
         managers = [manager and _adapt_to_suspend_gitops(request, primary, manager)
                     for manager in managers]
-    # The tracking annotation contains the name of the primary, so Argo CD ignores a successor with
-    # the annotation. If Argo CD tracks by a label, the successor inherits the label, and looks like
-    # an object removed from git.
+    # The successor inherits annotations and labels. Argo CD ignores a successor whose tracking
+    # annotation names the primary. If Argo CD tracks by a label, the successor looks like an object
+    # that was removed from git.
     is_successor_pruned = flow.creates_successor and not _is_tracked_by_argo(managed_object)
     pruning_warning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                        if is_successor_pruned else "")
@@ -116,7 +116,7 @@ def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Man
 
 def reconciling_managers(connection: Connection, managed_object: ManagedObject) -> list[Manager]:
     """Return the tools that undo a change at their next reconciliation."""
-    # Leave out Helm, which applies only the differences between two versions of a chart.
+    # Leave out Helm, which applies a manifest only at an upgrade or a rollback of the release.
     managers = [_find_argo(managed_object),
                 *(find(connection, managed_object)
                   for find in (_find_flux_kustomization, _find_flux_release))]

@@ -27,7 +27,7 @@ _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "cont
 
 
 class RunningImage(t.NamedTuple):
-    """The image of a running container."""
+    """The image of a started container."""
 
     container: str
     #: Such as "web:1.2".
@@ -38,14 +38,14 @@ class RunningImage(t.NamedTuple):
 
 
 class PodVersions(t.NamedTuple):
-    """The running images of a pod."""
+    """The images of a pod's started containers."""
 
     name: str
     images: tuple[RunningImage, ...]
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the versions of the images, except images with a digest in the spec."""
+    """Return the versions of a pod's images, except images with a digest in the spec."""
     running_images: list[RunningImage] = []
     for field, status_field in _STATUS_FIELDS.items():
         images = {text(container, "name"): text(container, "image")

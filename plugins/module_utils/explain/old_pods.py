@@ -31,7 +31,7 @@ PREVIOUS_TEMPLATE_KEPT = "held-pod"
 THIRD_TEMPLATE = "stuck-pod"
 
 KINDS = (PREVIOUS_TEMPLATE, THIRD_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
-#: Kinds of unready pods that already have the template that a rollback restores. A rollback would
+#: Kinds of unready pods with the previous template. A rollback restores this template, and would
 #: therefore not replace these pods.
 ROLLBACK_BLOCKING_KINDS = (PREVIOUS_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
 

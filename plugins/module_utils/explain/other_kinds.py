@@ -16,7 +16,7 @@ from .permissions import describe_missing
 
 def explain(error: RolloutError, name: str, statuses: t.Mapping[Kind, int],
             module: Module) -> None:
-    """Add the kinds with this name to the error or, without any, the kinds that are forbidden.
+    """Add to the error the kinds with an object of this name or, without any, the forbidden kinds.
 
     statuses: the status code of the response to a GET, by kind.
     """

@@ -51,7 +51,7 @@ class Vitals(t.NamedTuple):
                    is_healthy(pod), text(ready, "lastTransitionTime"))
 
 
-#: The pods at the start of a soak, by uid.
+#: The first observation of each watched pod, by uid.
 InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
 #: The pods as last read from the API, by uid.
 CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
@@ -116,7 +116,7 @@ def is_evicted_by_client(pod: Json) -> bool:
 
 
 def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]:
-    """Return the initially ready pods that are deleted or terminating."""
+    """Return the initially ready pods that are deleted or terminating, by uid."""
     return {uid: initial_pod for uid, initial_pod in initial_pods.items()
             if initial_pod.is_ready
             and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))}
@@ -154,7 +154,7 @@ def past_failures(request: Request, initial_pods: InitialPods,
 def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     events: t.Iterable[Json], initial_counts: t.Mapping[str, int],
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
-    """Return a cause if the new pods have more warnings than the old pods, or else [].
+    """Return one cause if the new pods have more warnings than the old pods, else [].
 
     New pods have more warnings if both the mean and the maximum per pod are higher.
     initial_counts: the result of event_counts() at the start of the soak.
@@ -201,7 +201,7 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 
 
 def _pod_causes(request: Request, initial_pod: Vitals, pod: Json) -> list[Cause]:
-    """Return the causes of a failure of a pod that was ready at first."""
+    """Return the causes of a failure; [] if the pod was unready in the first observation."""
     if not initial_pod.is_ready:
         return []
     current = Vitals.from_api(pod)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Before the first write, warn of likely failures. No I/O.
+"""Warn of likely failures before the first write. No I/O.
 
 The reasons are, for example, Services, quotas or nodes.
 """
@@ -39,7 +39,7 @@ _UNKNOWN_VALUE = "?"
 
 @dataclasses.dataclass(frozen=True)
 class RelatedObjects:
-    """The objects that affect an update. None: the user is not allowed to list these objects."""
+    """The objects that affect an update; None for objects that the user is not allowed to list."""
 
     services: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
@@ -208,7 +208,7 @@ def _node_warnings(update: _Update) -> t.Iterator[str]:
 
 
 def _daemon_node_warnings(update: _Update) -> t.Iterator[str]:
-    """Warn of nodes that the new template of a DaemonSet excludes."""
+    """Warn of nodes that nodeSelector or tolerations of a DaemonSet's new template exclude."""
     if not update.flow.has_pod_per_node:
         return
     current_nodes = _eligible_nodes(update._replace(template=update.primary.template))
@@ -227,7 +227,7 @@ def _eligible_nodes(update: _Update) -> set[str]:
 
 
 def _with_tolerations(update: _Update) -> Json:
-    """Return the template with the tolerations that the DaemonSet controller adds."""
+    """Return the template; of a DaemonSet, with the tolerations that the controller adds."""
     if not update.flow.has_pod_per_node:
         return update.template
     spec = _map(update.template, "spec")
@@ -238,7 +238,7 @@ def _with_tolerations(update: _Update) -> Json:
 
 
 def _budget_warnings(update: _Update) -> t.Iterator[str]:
-    """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods."""
+    """Warn of budgets that allow no eviction, do not limit Recreate, or select no new pods."""
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
         name, spec = _name(budget), _map(budget, "spec")
@@ -289,7 +289,7 @@ class _Server(t.NamedTuple):
 
 
 def _find_servers(update: _Update) -> list[_Server]:
-    """Return the containers that declare the target port of a Service.
+    """Return the containers that declare the target port (TCP) of a Service.
 
     If the pod has a single container, the container need not declare the port.
     """
@@ -337,7 +337,7 @@ def _pre_stop_sleep(container: Json) -> int:
 
 
 class _Obstacle(t.NamedTuple):
-    """A reason why a node cannot run a pod."""
+    """A reason that rules out a node for a pod."""
 
     #: Such as "cordoned". {} is the result of find().
     summary: str

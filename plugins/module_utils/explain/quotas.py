@@ -59,7 +59,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
 
 
 def too_small_error(requests: t.Sequence[Request], name: str, shortage_text: str) -> RolloutError:
-    """Return the error for a quota that does not admit all new pods beside the old pods."""
+    """Return the error for a quota that does not admit all new pods in addition to the old pods."""
     first_request, request_count = requests[0], len(requests)
     pods, where = (("all new pods", first_request.where) if request_count == 1 else
                    (f"all new pods of the {request_count} controllers",
@@ -74,7 +74,7 @@ def too_small_error(requests: t.Sequence[Request], name: str, shortage_text: str
 
 def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
                         quotas: t.Iterable[Json]) -> None:
-    """Raise RolloutError if a quota does not admit the pods of all requests."""
+    """Raise RolloutError if a quota does not admit the new pods of all requests."""
     for quota in quotas:
         if shortage_text := shortage(quota, needed):
             raise too_small_error(requests, _text(_map(quota, "metadata"), "name"), shortage_text)
@@ -93,7 +93,7 @@ def effective_amounts(template: Json, field: str) -> Amounts:
     """Return the requests or limits of a pod (component-helpers/resource/helpers.go).
 
     The amounts of an init container are added only to the amounts of the sidecars declared earlier,
-    because only these sidecars run beside the init container.
+    because only these sidecars run at the same time.
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the result of a task (RETURN of the module rolling_update). No I/O."""
+"""Build the result (RETURN of the module rolling_update), lines and Events of a task. No I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def history(revisions: t.Iterable[Revision]) -> list[Json]:
 
 
 def images(start: RolloutStatus, end: RolloutStatus) -> Json:
-    """Return the images before and after the task."""
+    """Return the images before the update and after the task."""
     return {"before": start.before, "after": end.after}
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Extract symptoms from the status of a pod and from Events. No I/O."""
+"""Extract symptoms from pods, Events and the annotation of a ReplicaSet. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .failure_reasons import SIGNALS
 MAX_MOUNT_DELAY = 122.0
 #: Seconds. Covers the first delay, the time to mount, and the missing fraction of the times.
 EVENT_TOLERANCE = 2.0
-#: The key that marks an outdated Event.
+#: The key for the result of mark_outdated_mount_failures() in an Event.
 _OUTDATED = "isOutdated"
 
 
@@ -40,7 +40,7 @@ class Symptom(t.NamedTuple):
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
-    """Return the symptoms of a pod that was evicted, rejected or lost with its node."""
+    """Return the symptoms to compare with failure_reasons.LOST_OR_GATED."""
     symptoms = [condition_symptom(status)]
     if has_status(conditions, "DisruptionTarget", "True"):
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
@@ -79,7 +79,7 @@ def grace_period_symptom(metadata: Json) -> Symptom:
 
 
 def outdated_replica_set_symptom(replica_set: Controller, size: int) -> Symptom:
-    """Return the symptom of a ReplicaSet whose annotation differs from its Deployment's size."""
+    """Return the symptom of a ReplicaSet's annotation that differs from the Deployment's size."""
     recorded_size = server_desired_replicas(replica_set.annotations)
     return Symptom("", f"its annotation {SERVER_DESIRED} is {recorded_size} instead of {size}, so "
                        "the Deployment controller replaces no pods")
@@ -143,10 +143,10 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
 
 
 def mark_outdated_mount_failures(events: t.Iterable[Json], now: float) -> list[Json]:
-    """Mark each Event about a Secret or ConfigMap that the kubelet has not repeated in time.
+    """Mark each Event about a missing object of a volume that the kubelet did not repeat in time.
 
-    Either the volume has been mounted since, or the kubelet has sent too many Events: then, a
-    kubelet sends only one Event in five minutes about a pod.
+    Either the volume has been mounted since, or the kubelet has sent too many Events about the pod.
+    The kubelet then sends only one more Event about this pod in five minutes.
     now: the time of the API server, in seconds since 1970.
     """
     return [{**event, _OUTDATED: _is_outdated_mount_failure(event, now)} for event in events]

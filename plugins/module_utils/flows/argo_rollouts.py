@@ -26,8 +26,8 @@ from .flow import Rule
 
 GROUP = "argoproj.io"
 LIST_RULE: Rule = (GROUP, "rollouts", ("list",))
-#: The kinds that spec.workloadRef can name. Source: infoByGroupKind of Argo Rollouts
-#: (rollout/templateref.go).
+#: The kinds of controllers that spec.workloadRef can name (PodTemplate is no controller). Source:
+#: infoByGroupKind of Argo Rollouts (rollout/templateref.go).
 _WORKLOAD_REF_KINDS = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
 
 
@@ -101,7 +101,7 @@ def refuse_referenced_controller(request: Request, observed: Observed,
                                  rollouts: t.Iterable[Json] | None) -> None:
     """Raise RolloutError if a Rollout uses the template of the primary.
 
-    An update in progress is not refused.
+    An update in progress is not refused. rollouts: None if the task has not listed the Rollouts.
     """
     primary = observed.primary
     if primary is None or observed.in_progress:

@@ -4,8 +4,8 @@
 
 """The commands for an update that another task began.
 
-The cluster does not store the options pause_at, soak and on_failure of that task. The user is
-therefore advised to run that task again. A rollback does not need these options.
+The cluster does not store all options of that task (for example, not on_failure). The messages
+therefore advise the user to run that task again. A rollback does not need these options.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next decision: the plan of the flow, or a step for a soak, an autoscaler or Flux."""
+"""Combine the plan of a flow with the steps for a soak, an autoscaler and Flux."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update. Raises RolloutError.
 
     If nothing is left to do, the decision is to wait for unavailable pods, as `kubectl rollout
-    status` does.
+    status` does. With wait=false, the decision is then Done.
     """
     decision = compose_plan(flow, request, observed)
     if not request.waits:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The desired template as the API server would store it."""
+"""Determine the desired template, by a dry run if necessary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
                      ) -> Json:
     """Return the desired template. Raises RolloutError.
 
-    Only the API server merges a partial template correctly, so it needs a dry run.
+    Only a dry run correctly merges a partial template, or completes the template of a definition.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)
@@ -48,7 +48,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
 
 
 def template_patch(request: Request, base: Controller, template: Json) -> Patch:
-    """Return the patch that gives a template to the controller `base`."""
+    """Return the patch that gives `base` a template, with the deployment label of `base`."""
     label = deployment_label(request, base)
     labeled_template = with_label(template, request.label_key, label) if label else template
     return Patch(base.name, (put("/spec/template", labeled_template),), base.kind)

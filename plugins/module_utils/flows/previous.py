@@ -4,9 +4,9 @@
 
 """`to_revision: previous`: roll back to the template before the last update.
 
-A task that runs twice must not roll back twice. What `previous` means therefore depends on the
-record of the last update (object_meta.LAST_ROLLOUT). Its field `request` begins with PREVIOUS after
-a rollback to `previous`.
+A task that runs twice must not roll back twice. The meaning of `previous` therefore depends on the
+record of the last update (object_meta.LAST_ROLLOUT). After a rollback to `previous`, the field
+`request` of the record begins with PREVIOUS.
 
 | update in progress | last update | decision |
 |---|---|---|
@@ -40,7 +40,7 @@ def requested_revision(request: Request, controller: Controller,
 
     Returns the current revision if this request has already rolled back to the current revision.
     Returns None if the last update was by another request and has been rolled back. Raises
-    RolloutError. history: newest first.
+    RolloutError if the history has no other template. history: newest first.
     """
     current = _current_revision(request, controller, history)
     recorded_number = controller.last_rollout.get("revision")

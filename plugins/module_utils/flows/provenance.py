@@ -5,8 +5,8 @@
 """Decide whether a pod template is the result of a request.
 
 Admission may change the desired template, for instance the registry of an image. A rerun recognizes
-the stored template by the annotation last-rollout. Any user who may annotate the controller can
-write this annotation, so is_confirmed() checks it by a dry run.
+the stored template by the annotation last-rollout or, for a successor, by its deployment label. A
+user with annotate permission can forge the annotation, so is_confirmed() sends a dry run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     """Return how a pod template matches the desired template of a request.
 
     is_recorded: annotations or labels, which any client may have written, name the request.
-    is_confirmed: a dry run confirms the record, or this task has written it.
+    is_confirmed: other evidence confirms the record, such as a dry run.
 
     The comments in the body are a table of docs/internals/forged-annotations.md: first the header,
     then the rows.

@@ -22,8 +22,8 @@ from .commands import advise_rerun
 
 #: The advice to repeat a release from its first stage.
 RERUN_RELEASE = "run the whole release again"
-#: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents, which a user must not
-#: remove.
+#: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents. The garbage collector
+#: removes these finalizers.
 GARBAGE_COLLECTOR_FINALIZERS = {"foregroundDeletion", "orphan"}
 
 
@@ -95,7 +95,7 @@ def refuse_too_large_annotations(request: Request, primary: Controller,
                                  why: str = "") -> None:
     """Raise RolloutError if the annotations exceed the limit of the API server.
 
-    reserve: bytes for annotations that the update adds later.
+    reserve: bytes for the later annotations of the update. why: the reason in the error.
     """
     size = reserve + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > MAX_ANNOTATIONS_SIZE:
@@ -109,9 +109,9 @@ def refuse_too_large_annotations(request: Request, primary: Controller,
 
 def new_update(request: Request, primary: Controller,
                rollback_commands: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a task that may only resume, if the update is no longer in progress.
+    """Return the error for a task that may only resume its update, but would begin an update.
 
-    rollback_commands: the commands that end an update whose template another client has changed.
+    rollback_commands: the commands that roll back an update in progress.
     """
     rerun = (RERUN_RELEASE if request.job_template is None
              else describe_relaunch(request.job_template))
@@ -126,7 +126,7 @@ def new_update(request: Request, primary: Controller,
 def nothing_to_roll_back(request: Request, newest_other_revision: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish_commands: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback if no update is in progress or the old template is missing.
+    """Return the error for a rollback without an update in progress, or without an old template.
 
     newest_other_revision: the newest revision with a template other than the current template.
     finish_commands: the commands that finish an update in progress.

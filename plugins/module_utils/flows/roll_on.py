@@ -64,11 +64,11 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
 
 def _stored_checksums(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
                       cluster: Cluster) -> dict[str, str]:
-    """Return the checksums that an update in progress has stored, for use in this task.
+    """Return the checksums in the template of an update in progress, for use in this task.
 
     Returns {} if no update is in progress, if a rollback has already restored the old template, or
-    if the checksums are for other objects. With the new checksum of a changed Secret, the template
-    would differ from the template of the update, and the task could not finish the update.
+    if the checksums are for other objects. With the new checksum of a changed Secret, the desired
+    template would differ from the template in progress, and the task could not finish the update.
     """
     observed = flow.find(request, cluster)
     controller = flow.controller_of_new_pods(observed)

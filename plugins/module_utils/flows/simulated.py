@@ -4,7 +4,7 @@
 
 """Simulated ReplicationControllers and ReplicaSets, for check mode.
 
-Objects are never changed in place, since copies of the cluster share them.
+API objects are never changed in place: the gateway's cache and copies of the model share them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .flow import Model
 
 #: Maximum number of pods of a simulated controller.
 MAX_PODS = 20_000
-#: Takes the uids of controllers, and returns their ControllerRevisions.
+#: Takes the uids of controllers, and returns the ControllerRevisions; None if not permitted.
 LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 
 class Pod(t.NamedTuple):
-    """A simulated pod. A ready pod is also available."""
+    """A simulated pod. A ready pod is available, unless minReadySeconds is NEVER_AVAILABLE."""
 
     #: The uid of the controller; "" for an orphan.
     owner_uid: str
@@ -84,7 +84,7 @@ class SimulatedCluster(Model):
         return list(self.stored_revisions.values())
 
     def write(self, write: Write) -> bool:
-        """Apply a write; return False where the API would answer 404, 409 or 422."""
+        """Apply a write; return False for status 404, 409 or 422. Raises RolloutError."""
         if write.kind == REVISION:
             return self._write_revision(write)
         if isinstance(write, Handover):
@@ -110,7 +110,7 @@ class SimulatedCluster(Model):
         return is_accepted
 
     def _hand_over(self, write: Handover) -> bool:
-        """Reparent pods; return whether any has a new owner.
+        """Reparent pods; return whether any pod has a new owner.
 
         Pods with the same owner and labels are interchangeable.
         """
@@ -170,7 +170,7 @@ class SimulatedCluster(Model):
         return has_changed
 
     def _sync_next_controller(self) -> bool:
-        """Sync the first outdated controller as syncReplicaSet does; return whether one existed."""
+        """Sync the first outdated controller as syncReplicaSet does; return False without one."""
         for name, item in sorted(self.items.items()):
             if _size(item) > MAX_PODS:
                 continue
@@ -257,7 +257,7 @@ def _spec(item: Json) -> t.Any:
 
 def after_patch(write: Write, item: Json | None,
                 generation_fields: t.Callable[[Json], t.Any] = _spec) -> Json | None:
-    """Return the object after a patch, or None if a precondition fails.
+    """Return the object after a patch; None for another write, or if a precondition fails.
 
     generation_fields: returns the fields whose changes increment metadata.generation.
     """
@@ -273,7 +273,7 @@ def after_patch(write: Write, item: Json | None,
 
 
 def after_deletion(item: Json) -> Json | None:
-    """Return the object after a deletion; None if it has no finalizers."""
+    """Return the object after a deletion; None without finalizers."""
     metadata = item["metadata"]
     if not metadata.get("finalizers"):
         return None

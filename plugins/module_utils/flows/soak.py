@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Insert a soak before a pause, and before the first step that cannot be undone.
+"""Insert a soak before a pause, and before the update ends or discards the old template.
 
 During a soak, the task watches the new pods for some time.
 """
@@ -42,7 +42,7 @@ def is_requested(request: Request) -> bool:
 
 def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or a WatchPods if a soak comes first.
+    """Return the planned decision, or the decision of a soak that comes first.
 
     The step that pauses the update also writes the annotation of the soak. The step that completes
     the update removes this annotation.
@@ -71,7 +71,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
 
 
 def template_hash(controller_of_new_pods: Controller | None) -> str:
-    """Return the hash of the template of the new pods; "" before the update has begun."""
+    """Return the hash of the new pods' template; "" if no controller has new pods."""
     return identity.digest(controller_of_new_pods.template) if controller_of_new_pods else ""
 
 

@@ -4,8 +4,8 @@
 
 """Exclude the primary from Flux during its update (suspend_gitops), and include it again.
 
-The first patch of the primary in an update sets the annotations in TOOLS, and the last patch
-removes them, so the annotations never outlive the update.
+For each tool in TOOLS that applies the primary, the first patch of the primary in an update sets
+the annotation of the tool, and the last patch removes the annotation.
 
 The annotation object_meta.SUSPENDED_GITOPS lists the annotations that the update has set. Only
 these annotations are removed.
@@ -72,10 +72,10 @@ def is_excluded_by_update(tool: Tool, controller: Controller) -> bool:
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a step for Flux that must come first. Raises RolloutError.
 
-    If the planned step patches the primary or the successor, this patch also sets or removes the
-    annotations. Otherwise, a separate step sets the annotations (if the update began without
-    suspend_gitops) or removes the annotations (if another client has restored the annotations after
-    the update).
+    A planned patch of the primary also sets the annotations. The patch that completes the update,
+    of the primary or the successor, also removes the annotations. Otherwise, a separate step sets
+    the annotations (if the update began without suspend_gitops) or removes the annotations (if
+    another client has restored the annotations after the update).
     """
     decision, primary = plan(), observed.primary
     if request.migrates:
@@ -96,7 +96,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 
 def _patched_controller(step: Step, observed: Observed) -> Controller | None:
-    """Return the controller that the step patches."""
+    """Return the primary or the successor if the step patches this controller, else None."""
     if not isinstance(step.write, Patch):
         return None
     return next((controller for controller in (observed.primary, observed.successor)
@@ -105,7 +105,7 @@ def _patched_controller(step: Step, observed: Observed) -> Controller | None:
 
 
 def _suspension_operations(request: Request, primary: Controller) -> tuple[t.Any, ...]:
-    """Return the operations that exclude the primary from the tools that apply it."""
+    """Return the operations that exclude the primary from Flux; () if nothing has to be set."""
     if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
         return ()
     keys = [tool.annotation for tool in TOOLS
@@ -119,7 +119,7 @@ def _suspension_operations(request: Request, primary: Controller) -> tuple[t.Any
 
 
 def _removal_operations(controller: Controller) -> tuple[t.Any, ...]:
-    """Return the operations that remove the annotations for Flux that the update has set."""
+    """Return the operations that remove the annotations set by the update; () without any."""
     stored = controller.annotations.get(SUSPENDED_GITOPS)
     if stored is None:
         return ()
@@ -139,7 +139,7 @@ def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
 
 def _annotation_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
                      is_end: bool = False) -> Step | None:
-    """Return the step that changes only the annotations for Flux."""
+    """Return the step that changes only the annotations for Flux; None without operations."""
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)

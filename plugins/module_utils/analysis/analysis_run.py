@@ -35,7 +35,7 @@ POLL_INTERVAL = 0.2
 
 
 class Sources(t.NamedTuple):
-    """Functions that provide readings. Each may raise RolloutError."""
+    """The functions for readings. Both functions may raise RolloutError."""
 
     query: t.Callable[[str], Reading]
     #: Reads the logs of the named pods. Returns the metric's value and the number of read lines.
@@ -47,8 +47,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         reason_to_stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is known, and return the result of the task.
 
-    Raises RolloutError unless the analysis passes. reason_to_stop: returns why the task must stop,
-    or "" if the task may continue.
+    Raises RolloutError unless the outcome is "passed", or counts as passed (on_inconclusive).
+    reason_to_stop: returns why the task must stop, or "" if the task may continue.
     """
     measurements: list[Measurement] = []
     subject = observe()

@@ -30,7 +30,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 class Log(t.NamedTuple):
-    """An existing log of a container."""
+    """A log of a container, which may have been deleted meanwhile."""
 
     pod: str
     container: str
@@ -42,12 +42,12 @@ class Log(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LogLines:
-    """The nonempty lines of a log."""
+    """The lines of a log that are not blank."""
 
     log: Log
     #: Without timestamps.
     texts: tuple[str, ...]
-    #: How many seconds the lines cover. Less than log.covered_seconds for a truncated log.
+    #: How many seconds the lines cover. Of a truncated log, usually less than log.covered_seconds.
     covered_seconds: float
     is_truncated: bool
 
@@ -107,7 +107,7 @@ def is_error_text(data: bytes, limit: int) -> bool:
 def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
     """Parse a response of the log API, with a timestamp in each line.
 
-    A response of `limit` bytes is truncated.
+    A response of at least `limit` bytes counts as truncated.
 
     >>> log = Log("foo", "web", False, 60)
     >>> data = (b"2026-11-23T08:00:00.000000000Z one\\n"

@@ -25,7 +25,7 @@ class Reading(t.NamedTuple):
     """A number from Prometheus or from logs, or the reason why there is none."""
 
     value: float | None
-    #: "no data", "NaN", or the error of the source.
+    #: "no data", "NaN", "no lines in the logs", or the error of the source.
     why: str = ""
     #: Whether the source responded, with or without a value.
     is_answer: bool = True
@@ -54,7 +54,7 @@ class Readings:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """A measurement of a metric, and its outcome."""
+    """A measurement of a metric, and the outcome of the measurement."""
 
     #: Name of the metric.
     metric: str
@@ -76,7 +76,7 @@ class Measurement:
 
 def evaluate(metric: Metric, readings: Readings,
              passes_without_old_pods: bool) -> tuple[Outcome, str]:
-    """Return the outcome of a measurement, and its reason ("" if the thresholds are met).
+    """Return the outcome of a measurement, and the reason ("" if the thresholds are met).
 
     >>> metric = Metric("errors", "$pods", "", {"max": 0.05}, 0, OnEmpty.INCONCLUSIVE)
     >>> evaluate(metric, Readings(Reading(0.06)), False)
@@ -134,7 +134,7 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
 
 def _value_to_compare(metric: Metric, reading: Reading, samples: Reading | None, group: str,
                       outcome_if_empty: Outcome) -> tuple[float | None, Outcome, str]:
-    """Return the value, or None with the outcome of the measurement and its reason.
+    """Return the value, or None with the outcome of the measurement and the reason.
 
     group: "new" or "old". outcome_if_empty: the outcome if the response has no number.
     """
@@ -163,7 +163,7 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 
 
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
-    """Return the outcome of a metric after its measurements so far."""
+    """Return the outcome of a metric after the measurements so far."""
     failed_count, inconclusive_count = (outcomes.count(Outcome.FAILED),
                                         outcomes.count(Outcome.INCONCLUSIVE))
     has_passed = Outcome.PASSED in outcomes
@@ -176,7 +176,7 @@ def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome
 
 
 def can_no_longer_pass(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
-    """Return whether the analysis can no longer pass after these outcomes of one metric."""
+    """Return whether these outcomes of one metric already prevent a pass of the analysis."""
     exceeds_inconclusive_limit = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
     return (metric_outcome(outcomes, analysis) is Outcome.FAILED
             or (exceeds_inconclusive_limit and not analysis.passes_inconclusive))

@@ -25,12 +25,12 @@ from .spec import ErrorLines
 
 #: Maximum bytes of one log, and of all logs of a reading together.
 MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
-#: Maximum logs of a reading, and maximum concurrent requests for them.
+#: Maximum logs of a reading, and maximum concurrent requests.
 MAX_LOGS, MAX_CONNECTIONS = 200, 8
 #: In seconds. BACKOFF has the pauses before the retries.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
-#: Prints "1" or "0" for each line. This is a program because Python cannot interrupt a regular
-#: expression that backtracks exponentially. SIGALRM ends it even if the task was killed.
+#: Prints "1" or "0" for each line. A separate program, because no thread can interrupt a regular
+#: expression that backtracks exponentially. SIGALRM ends the program even if the task was killed.
 _MATCH_PROGRAM = """
 import json, re, signal, sys
 signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -139,7 +139,7 @@ class Logs:
 
     def _count_matches(self, pattern: str,
                        parsed_logs: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
-        """Return each log with the number of its matching lines."""
+        """Return pairs of a log and the number of matching lines. Raises RolloutError."""
         texts = [text for log_lines in parsed_logs for text in log_lines.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
         # The alarm is later than the timeout below, and matters only if the task was killed.

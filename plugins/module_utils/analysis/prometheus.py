@@ -26,7 +26,7 @@ from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import parse_duration
 from .outcome import Reading
 
-#: Each option that may contain a secret has no_log.
+#: All options that may contain secrets have no_log.
 ARGUMENT_SPEC: Json = dict(
     prometheus_url=dict(type="str", no_log=True),
     prometheus_token=dict(type="str", no_log=True),
@@ -77,7 +77,7 @@ class Prometheus:
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
     def query(self, query: str, reason_to_stop: t.Callable[[], str] = str) -> Reading:
-        """Return the reading of a query; it has no number if each attempt has a transient error.
+        """Return the reading of a query: without a number if all attempts have transient errors.
 
         reason_to_stop: returns a reason to send no further request, or "".
         Raises RolloutError for a permanent error.
@@ -152,7 +152,7 @@ class Prometheus:
                                         "/api/v1/query")
 
     def _parse_sample(self, query: str, data: Json) -> Reading:
-        """Return the reading of the only sample, or "no data". Raises ValueError if malformed."""
+        """Return the reading of at most one sample. Raises RolloutError or ValueError."""
         samples = values(data, "result")
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
@@ -206,7 +206,7 @@ def _parse_url(options: Json) -> tuple[str, Json]:
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises ValueError for an invalid port
-    except ValueError:  # its message may contain a part of the password
+    except ValueError:  # the message may contain a part of the password
         raise _invalid_url(url, _URL_HINT) from None
     if (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
             or "@" in parts.path):

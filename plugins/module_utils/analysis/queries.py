@@ -13,9 +13,9 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.identity import is_name
 
-#: A query contains them as $pods or ${pods}. If it is tagged with !unsafe, {{pods}} works, too.
+#: Notations in a query: $pods, ${pods}, and in a text with the tag !unsafe also {{pods}}.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
-#: Maximum length of a query before its placeholders are replaced.
+#: Maximum length of a query before the replacement of the placeholders.
 MAX_QUERY_LENGTH = 10_000
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|\{\{\s*(\w+)\s*\}\}")
@@ -29,9 +29,9 @@ _SECONDS_PER_UNIT = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
 
 
 def pod_name_pattern(names: t.Iterable[str]) -> str:
-    """Return a regular expression that matches the names of these pods.
+    """Return a regular expression that matches the names of pods.
 
-    It contains no backslash, which PromQL reads differently in different quotes.
+    The expression has no backslash, which PromQL reads differently in different quotes.
 
     >>> pod_name_pattern(["foo-x", "foo.a-y"])
     '(?:foo-x|foo[.]a-y)'

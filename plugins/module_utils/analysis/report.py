@@ -46,7 +46,7 @@ def measurement_line(name: str, analysis: Analysis, measurement: Measurement) ->
 
 def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
            subject: Subject) -> Json:
-    """Return the result of the task, without msg and warnings."""
+    """Return the result of the task, without namespace, msg and warnings."""
     outcomes = outcomes_by_metric(analysis, measurements)
     return {
         "changed": False,

@@ -146,11 +146,11 @@ class Analysis:
     window: str
     #: Seconds.
     initial_delay: float
-    #: Number of measurements of each metric.
+    #: Maximum number of measurements of each metric.
     count: int
-    #: Seconds between the starts of two measurements.
+    #: Minimum seconds between the starts of two measurements.
     interval: float
-    #: Numbers of failed and of inconclusive measurements that each metric may have.
+    #: Maximum numbers of failed and of inconclusive measurements of each metric.
     failure_limit: int
     inconclusive_limit: int
     #: Whether an inconclusive analysis counts as passed.

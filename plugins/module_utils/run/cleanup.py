@@ -24,10 +24,10 @@ from .recorder import Recorder
 
 def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
              memory: Memory, leases: TaskLeases, recorder: Recorder, error: RolloutError) -> None:
-    """Apply the cleanup steps, and record the failure of the update in an Event.
+    """Apply the cleanup steps, and record a RolloutFailed in an Event.
 
-    Adds to `error` whether the cluster keeps replacing failing pods. A failure of the cleanup is
-    ignored.
+    Adds to `error` whether the cluster keeps replacing failing pods. Does nothing after the loss
+    of a Lease. A failure of the cleanup is ignored.
     """
 
     def apply(step: Step) -> bool:

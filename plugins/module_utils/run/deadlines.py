@@ -72,7 +72,7 @@ class Attempts:
         self._rejected_write_count = 0
 
     def count_rejection(self, request: Request, step: Step) -> None:
-        """Count a rejected write. Raises RolloutError after MAX_REJECTED_WRITES in a row."""
+        """Count a rejected write. Raises RolloutError above MAX_REJECTED_WRITES in a row."""
         self._rejected_write_count += 1
         if self._rejected_write_count > MAX_REJECTED_WRITES:
             raise RolloutError(f"{step.name} keeps changing: {MAX_REJECTED_WRITES} writes in a row "
@@ -81,7 +81,7 @@ class Attempts:
 
 
 class Deadlines:
-    """The time of the last progress, and the causes observed since then."""
+    """Tracks the last progress of an update, and the recent fatal causes."""
 
     def __init__(self, gateway: Gateway, clock: Clock, intervals: Intervals) -> None:
         self._gateway, self._clock, self._intervals = gateway, clock, intervals
@@ -90,7 +90,7 @@ class Deadlines:
 
     def reset(self) -> None:
         """Restart progress_deadline, and drop the causes."""
-        #: The maximum of (distinct_step_count, RolloutStatus.progress).
+        #: The maximum of (distinct_step_count, RolloutStatus.progress) since a smaller goal.
         self._max_progress: tuple[int, float] | None = None
         #: The minimum of RolloutStatus.goal, which a scale-down decreases.
         self._min_goal = math.inf
@@ -104,10 +104,10 @@ class Deadlines:
 
     def check_wait(self, request: Request, status: RolloutStatus, wait: Wait,
                    distinct_step_count: int) -> tuple[list[diagnosis.Cause], float]:
-        """Return the causes of a long wait, and the seconds until progress_deadline.
+        """Return the causes of a long wait, and the seconds until the deadline of the wait.
 
-        Raises RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer
-        blocks a deletion.
+        The deadline is progress_deadline or, while pods terminate, a later time. Raises
+        RolloutError after a deadline (RolloutFailed, except for a finalizer) or for a fatal cause.
         """
         now = self._clock.monotonic()
         # Until the controller observes an update, the status describes the previous update.
@@ -116,7 +116,7 @@ class Deadlines:
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
             self._max_progress, self._progress_time = progress, now
             self._initial_rejected_count, self._min_terminating_count = None, math.inf
-        # A pod that has terminated counts as progress.
+        # Progress: the first terminating pods, or a smaller number of terminating pods (not 0).
         if 0 < wait.terminating.count < self._min_terminating_count:
             self._min_terminating_count, self._progress_time = wait.terminating.count, now
         self._min_goal = min(self._min_goal, goal)

@@ -41,7 +41,7 @@ if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
     from .soaking import Soaking
 
-#: Seconds between two observations.
+#: Maximum seconds of a wait for a change. (In a fleet, the maximum is shared.MIN_WAIT.)
 POLL_INTERVAL = 0.2
 #: Seconds added to each wait for the controller manager. (Frequent observations slow down a
 #: controller manager on the same machine.)
@@ -172,7 +172,7 @@ class _Task:
 
     def result(self, observed: Observed, message: str = "") -> Json:
         end_status = self.status(observed)
-        # The first observation lacks the PodDisruptionBudgets, which the task reads later.
+        # The first observation may lack the PodDisruptionBudgets, which the task reads later.
         first = self.first_observed or observed
         start_status = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
@@ -222,7 +222,7 @@ class _Run(_Task):
     def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
-        """Repeat turns. A read-only loop returns None unless the first decision is Done."""
+        """Repeat turns. A read-only loop returns None if the first turn does not end the task."""
         try:
             preflight.read_autoscalers_before_rollback(self.request, self.gateway, self.memory)
             while True:
@@ -259,9 +259,9 @@ class _Run(_Task):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            # If another task works on the update, the error may be wrong. If None is returned,
-            # this task acquires the Lease and decides again. In a read-only loop, return None only
-            # if another task holds the Lease.
+            # While another task works on the update, the error may be wrong. After None, this task
+            # acquires the Lease and decides again. In a read-only loop, return None only if another
+            # task holds the Lease.
             if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None

@@ -4,8 +4,8 @@
 
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
-All controllers are observed before the first update, so that a task with a wrong name changes
-nothing. The driver of each controller runs in a thread of its own.
+All controllers are observed before the first update: with max_failures 0, a task with a wrong name
+changes nothing. At most `concurrency` drivers run at a time, each in a thread.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Fleet:
                                   for name, primary in primary_by_name.items()))
 
     def _deleted_names(self, params: Json, place: Place, group: Group) -> list[str]:
-        """Return the names of controllers that an interrupted update has deleted."""
+        """Return the names of controllers that an interrupted migration has deleted."""
         request = parse_request({**params, **place._asdict(), "name": "any"})
         labels_by_name = group.flow.labels_of_stored_controllers(request, group.gateway)
         existing_controllers = group.gateway.controllers()
@@ -226,7 +226,7 @@ class _FleetRun:
                                                      [request.name for request in requests
                                                       if Place.of(request) == place])
                                 for place, group in groups.items()}
-        #: A controller without an entry needs an update.
+        #: A controller without an entry still needs an update.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway, _make_splits = groups[Place.of(request)]
@@ -322,9 +322,9 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failed controller.
 
-        Replace the rollback command of this controller by one command per namespace. Each
-        replacement rolls back all failed controllers of the first controller's kind in the
-        namespace whose next commands include a rollback.
+        Replace the rollback command of this controller by one command for each of the first
+        MAX_LISTED namespaces. A replacement rolls back the failed controllers of the same kind in
+        the namespace whose next commands include a rollback.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                     for request in self.requests if self._entries[_key(request)]["failed"]]

@@ -33,7 +33,7 @@ MOVED_TAG = "a tag has moved: the new pods run different versions of an image"
 
 
 def required_permissions(request: Request) -> tuple[Rule, ...]:
-    """Return the permissions that image_drift=fail requires."""
+    """Return the permissions for image_drift=fail, or () for other values."""
     fails_on_drift = request.image_drift == "fail" and not request.state.rolls_back
     return REQUIRED_PERMISSIONS if fails_on_drift else ()
 
@@ -59,7 +59,7 @@ class ImageDrift:
               status: RolloutStatus) -> None:
         """Compare the images if a comparison is due.
 
-        Raises RolloutFailed if the images differ and image_drift=fail.
+        With image_drift=fail, raises RolloutFailed if the images differ. Raises RolloutError.
         """
         if request.image_drift == "ignore" or request.state.rolls_back or not request.waits:
             return

@@ -23,7 +23,7 @@ from .watched import WatchedPods
 
 
 class View(t.NamedTuple):
-    """An observation of an update, with its status."""
+    """An observation of an update, and the status of the update."""
 
     request: Request
     observed: Observed
@@ -61,13 +61,13 @@ class View(t.NamedTuple):
 
 
 class Incidents:
-    """Compares the watched pods with their first observation."""
+    """Compares the watched pods with earlier observations of the same pods."""
 
     def __init__(self, gateway: Gateway, clock: Clock, pods: WatchedPods) -> None:
         self._gateway, self._clock, self._pods = gateway, clock, pods
-        #: The first observation of each pod, by uid.
+        #: By uid: the observation of each pod when add_pods() last added the pod.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: For each Event (by its uid), the count to ignore. Only a higher count is an incident.
+        #: By uid of the Event: the count to ignore. Only a higher count can be an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
         #: Names of the watched pods that the last find() found evicted by another client.
@@ -82,7 +82,7 @@ class Incidents:
     def add_pods(self, events: list[Json]) -> bool:
         """Start to watch pods that were created or became ready; return whether any were added.
 
-        Earlier Events of these pods are about their start, and are ignored.
+        Earlier Events of these pods are ignored, as Events about the start of the pods.
         """
         has_added_pods = False
         for uid, pod in self._pods.active_new.items():
@@ -130,7 +130,7 @@ class Incidents:
     def may_result_from_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may be the reason for all incidents.
 
-        The watch may report a deleted pod before the smaller spec.replicas of its controller, so
+        The watch may report a deleted pod before the smaller spec.replicas of the controller. So
         the answer is True for CAUSE_TIMEOUT seconds if all incidents are deleted pods.
         """
         now = self._clock.monotonic()

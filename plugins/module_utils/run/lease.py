@@ -4,10 +4,10 @@
 
 """Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
-The rules follow client-go's leaderelection: a Lease expires when a waiting client has seen no
-change for LEASE_DURATION by the client's own clock. The Lease's renewTime and leaseDurationSeconds
-do not count, because another client may have written them. In addition, a task renews its Leases
-before each write.
+As in client-go's leaderelection, a Lease expires when a waiting client has seen no change for the
+duration of the Lease by the client's own clock. Unlike there, the duration is LEASE_DURATION, not
+leaseDurationSeconds in the Lease, which another client may have written. In addition, a task renews
+due Leases before each write.
 
 Earlier versions named Leases without the kind of the controller. To exclude tasks of these
 versions, each task also acquires a Lease with such a name: the shared Lease. Tasks of this version
@@ -95,7 +95,7 @@ class StoredLease:
 
 
 class TaskContext(t.NamedTuple):
-    """The parameters that all Leases of a task share."""
+    """The parameters of all Leases of a task."""
 
     gateway: Gateway
     request: Request
@@ -134,7 +134,7 @@ class TaskLeases:
     def acquire(self) -> None:
         """Acquire all Leases.
 
-        Raises RolloutError if another live task still holds a Lease after lock_timeout.
+        Raises RolloutError if another live task holds a Lease after lock_timeout, or on a stop.
         """
         ACTIVE_TASKS.add(self.process.task_id)
         for lease in self._leases[1:]:
@@ -143,7 +143,7 @@ class TaskLeases:
             lease.acquire(self.renew)
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether another task, which may still run, holds a Lease. Raises RolloutError."""
+        """Return whether another task that may still run holds a Lease. Raises RolloutError."""
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def renew(self) -> None:
@@ -159,7 +159,7 @@ class TaskLeases:
     close = release
 
     def delete_abandoned(self) -> None:
-        """Delete Leases that look abandoned. A live holder would create its Lease again."""
+        """Delete Leases that look abandoned. A live holder would create a deleted Lease again."""
         if self._request.lock:
             self._send_all([lease.delete_abandoned for lease in self._leases])
 
@@ -307,7 +307,7 @@ class _ExclusiveLease:
         return None if lease is None else StoredLease.from_api(lease)
 
     def _become_holder(self, lease: StoredLease | None) -> bool:
-        """Write the Lease; return False if it has changed meanwhile."""
+        """Write the Lease; return False after a conflict with another write."""
         start = self._elapsed()
         processes = [*(self._other_holders(lease) if lease else ()), self._task.process]
         manifest = self._write(lease, processes)

@@ -103,7 +103,7 @@ class _ProgressFile:
             self._mtime = os.fstat(self._descriptor).st_mtime_ns
 
     def seconds_since_keepalive(self) -> float:
-        """Return the seconds since the last keep-alive, or 0 without one.
+        """Return the seconds since the last keep-alive; 0 without one, or for a deleted file.
 
         A reader without permission to touch the file sends no keep-alives.
         """

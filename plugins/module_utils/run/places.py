@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The namespaces and kinds of a task: listed in its options, or chosen by labels."""
+"""The kinds of a task, and the namespaces: listed in the options, or chosen by labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..model.kinds import Kind
 from ..model.options import parse_request
 from ..model.request import Request
 
-#: Each namespace needs a watch with an open connection.
+#: Each namespace needs one or two watches for each kind, each with an open connection.
 MAX_NAMESPACES = 100
 
 

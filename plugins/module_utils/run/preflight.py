@@ -26,7 +26,7 @@ RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "nodes": "nodes"}
 #: The resource of Argo Rollouts, and its key in Responses.
 ROLLOUTS = "rollouts"
-#: Fields to read after the Lease is acquired: its previous holder may have changed the objects.
+#: Fields to read under the Lease, since the previous holder may have changed these objects.
 FIELDS_READ_UNDER_LEASE = ("budgets", "autoscalers")
 #: Functions that wait for a response, by field of RelatedObjects or by another key.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
@@ -140,7 +140,7 @@ def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory
 def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
     """Return the resources that an update with keep_old adds to the usage of a quota.
 
-    Empty for an update in progress: the usage already includes some of its new pods.
+    Empty for an update in progress: the usage already includes some of the new pods.
     """
     from ..explain.preflight_warnings import added_usage
     from ..explain.quotas import Amounts

@@ -16,14 +16,14 @@ ACTIVE_TASKS: set[str] = set()
 
 
 class Process(t.NamedTuple):
-    """A process that runs a task, identified uniquely even after its pid is reused."""
+    """A process that runs a task. The identity is unique even if the pid is reused."""
 
     #: Boot id and pid namespace; "" if unknown.
     machine: str
     pid: str
-    #: In clock ticks since boot.
+    #: In clock ticks since boot; "" if unknown.
     start: str
-    #: Such as "1a2b3c4d.ReplicaSet": a random number and the kind. Earlier versions wrote no kind.
+    #: Such as "1a2b3c4d.ReplicaSet": random digits and the kind. Earlier versions wrote no kind.
     task_id: str
 
     @classmethod
@@ -59,7 +59,7 @@ class Process(t.NamedTuple):
     def has_ended(self) -> bool:
         """Return whether the process, which must be on this machine, has certainly ended.
 
-        /proc can hide a process of another user (hidepid), but signal 0 detects it.
+        /proc can hide the process of another user (hidepid), but signal 0 detects the process.
         """
         if self.pid == str(os.getpid()):
             return self.task_id not in ACTIVE_TASKS
@@ -73,7 +73,7 @@ class Process(t.NamedTuple):
 
 
 def start_time(pid: str) -> str | None:
-    """Return the start time in clock ticks since boot; "" for a zombie, None if not known."""
+    """Return the start time in clock ticks since boot; "" for a dead process, None if unknown."""
     try:
         stat_line = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:

@@ -51,7 +51,7 @@ class Recorder:
         self._print_line(line)
 
     def report_step(self, step: Step) -> None:
-        """Add a step to the result, and print it."""
+        """Add a step to the result, and print the progress line of the step."""
         self.steps.append(report.steps_entry(step, self._clock.timestamp_seconds()))
         self._print_line(report.step_line(step))
 
@@ -82,7 +82,7 @@ class Recorder:
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
     def record_event(self, step: Step, may_be_delayed: bool) -> None:
-        """Create an Event for a step, now or later. Scale steps within a short time share an Event.
+        """Create an Event for a step, now or later. Scale steps of a controller may share an Event.
 
         may_be_delayed: whether the Event may be created later. The Event of a scale step may always
         be created later.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The connection that the drivers of a fleet share: one watch, and a cache of the responses."""
+"""The connection of the drivers of a kind in a namespace: shared watches and cached responses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SharedCluster:
             self._gateways[name].wake_event.set()
 
     def end_drivers(self, error: RolloutError) -> None:
-        """Wake all drivers, and end them with this error."""
+        """Wake all drivers. From now on, wait() of each driver raises the first such error."""
         self.error = self.error or error
         for gateway in self._gateways.values():
             gateway.wake_event.set()

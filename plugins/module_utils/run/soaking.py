@@ -5,7 +5,7 @@
 """The soak: at a pause and at the end of an update, the new pods have to stay healthy for a time.
 
 A later task continues an interrupted soak. The time counts from the start of the soak (stored in an
-annotation) or from the last incident (shown by the status of the pods), whichever is later.
+annotation) or from the last change of a pod's health (by status and Events), whichever is later.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Soaking:
                 f"{progress} passed without another new pod", [])
 
     def _watch(self, view: View, decision: WatchPods) -> Step | Wait | WatchPods | str:
-        """Return the next decision of the soak, or the annotation of a passed soak."""
+        """Return the next decision, or the annotation of a passed soak ("" without a primary)."""
         primary = view.observed.primary
         if primary is None:
             return ""
@@ -241,7 +241,7 @@ class _WatchTime:
         self._start, self.earlier_seconds = self._clock.monotonic(), 0.0
 
     def seconds_since_maximum(self) -> float:
-        """Return the time since `seconds` reached its maximum."""
+        """Return the seconds since the maximum of `seconds`."""
         now = self._clock.monotonic()
         if self.seconds > self.max_seconds:
             self.max_seconds, self._maximum_at = self.seconds, now

@@ -29,13 +29,13 @@ class SplitContext(t.NamedTuple):
     request: Request
     primary: Controller
     status: RolloutStatus
-    #: None before the Lease is acquired, and at the end of the task.
+    #: None for check_permissions() and describe().
     decision: Decision | None
 
     @classmethod
     def of(cls, request: Request, primary: Controller | None,
            status: t.Callable[[], RolloutStatus], decision: Decision | None) -> SplitContext | None:
-        """Return the context; None if the primary has no annotation with routes."""
+        """Return the context; None without a primary that has an annotation with routes."""
         if primary is None or object_meta.TRAFFIC_ROUTES not in primary.annotations:
             return None
         return cls(request, primary, status(), decision)

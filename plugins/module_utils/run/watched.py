@@ -43,14 +43,14 @@ class WatchedPods:
         #: By uid. Former holders are kept: the watch may still report deletions of their last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
-        #: The new pods that have changed since the last call of changes(), one item per change.
+        #: The new pods with changes since the last call of changes(), one item per change.
         self._changes: list[Json] = []
         self._clear()
 
     def _clear(self) -> None:
-        #: Including pods that have ended or are terminating.
+        #: With ended, terminating and recently deleted pods.
         self.new: dict[str, Json] = {}
-        #: Without pods that have ended or are terminating.
+        #: Without ended and terminating pods.
         self.active_new: dict[str, Json] = {}
         self.active_old: dict[str, Json] = {}
         self.healthy_new_count = 0
@@ -94,7 +94,7 @@ class WatchedPods:
             self.active_old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return new pods that have changed since the last call: one item per change, in order."""
+        """Return the new pods with changes since the last call: one item per change, in order."""
         changes, self._changes = self._changes, []
         return changes
 

@@ -46,7 +46,7 @@ def turn_options(request: Json, state: Json) -> Json:
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
     """Wrap analysis_options() of release/turn_options.py.
 
-    pair: the name of a controller, and the index of one of its analyses.
+    pair: a controller and an analysis of Turn.analyses. measured: the earlier results of the turn.
     """
     release_request = Request.of(plain(request))
     release = conditions.Release(release_request, History.read(plain(state)))
@@ -54,7 +54,7 @@ def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json
 
 
 def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str = "") -> Json:
-    """Wrap loop.check_approval(): return whether the wait is over, and the maximum of polls."""
+    """Wrap loop.check_approval(): return whether the wait is over, and the maximum poll count."""
     return loop.check_approval(Request.of(plain(request)), plain(state), plain(rollouts), now)
 
 
@@ -98,8 +98,8 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
     """Wrap pages.host_page().
 
-    other: the report path of another host, or None. If it differs from `path`, each host has its
-    own path.
+    other: the report path of another host, or None. If `other` differs from `path`, each host has a
+    path of its own.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 

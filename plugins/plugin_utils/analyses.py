@@ -20,8 +20,8 @@ Json = dict[str, t.Any]
 def validate(analyses: list[Json]) -> list[str]:
     """Return one sentence for each analysis with invalid options.
 
-    A missing option may be in module_defaults. A missing file may be on the machine that runs the
-    module.
+    A missing option is not an error, because module_defaults may contain the option. Nor is a
+    missing Python package: the module may run on another machine.
     """
     errors = [_error_message(plain(analysis)) for analysis in analyses]
     return [f"analysis {number}: {error}" for number, error in enumerate(errors, 1) if error]

@@ -15,8 +15,8 @@ from ansible.errors import AnsibleFilterError
 def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str]:
     """Return the entries of a list, or of a text with one entry per line.
 
-    inside: raise AnsibleFilterError for an entry that is absolute, contains "..", or begins with
-    "~".
+    comma: a comma also separates entries. inside: raise AnsibleFilterError for an entry that is
+    absolute, contains "..", or begins with "~".
     """
     text = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
     lines = (text.replace(",", "\n") if comma else text).split("\n")

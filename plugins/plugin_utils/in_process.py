@@ -4,8 +4,8 @@
 
 """Run the code of a module without starting another Python interpreter, which is slow.
 
-A task that only reads runs in the worker process of Ansible. A task that writes runs in a forked
-process, which can be killed separately.
+rolling_update_info and check mode run in the worker process of Ansible. Other tasks run in a forked
+process, which can be killed separately. (An analysis always runs there.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ansible.utils.display import Display
 from ..module_utils import task
 from ..module_utils.model.fields import Json
 
-# Import once, before Ansible forks its workers. If this fails, the task reports it.
+# Import once, before Ansible forks workers. The task reports a failed import.
 with contextlib.suppress(Exception):
     importlib.import_module("kubernetes.config")
 
@@ -55,9 +55,9 @@ def _validator(function: str) -> ArgumentSpecValidator:
 
 def run_read_only(function: str, params: Json, folder: str, environment: dict[str, str],
                   **flags: bool) -> Json | None:
-    """Call a function of task.py with flags that prevent writes, and return its result.
+    """Call a function of task.py with flags that prevent writes, and return the result.
 
-    Returns None if the module must run.
+    Return None if the module must run.
     """
     try:
         with _in_folder(folder), _with_environment(environment):
@@ -70,8 +70,8 @@ def run_read_only(function: str, params: Json, folder: str, environment: dict[st
 class Process:
     """A forked process that runs a function of task.py, which may change the cluster.
 
-    Create a Process before this process sends its first request. A request starts threads, and a
-    lock that another thread holds during a fork stays locked in the child.
+    Create a Process before the worker process sends a request. A request starts threads, and a lock
+    that another thread holds during a fork stays locked in the child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -99,10 +99,10 @@ class Process:
             os._exit(0)
 
     def result(self) -> Json:
-        """Wait for the end of the process, and return its result.
+        """Wait for the end of the forked process, and return the result.
 
-        If the wait is interrupted, the pipe is closed. The forked process then assumes that
-        Ansible has ended.
+        An interrupted wait closes the pipe. The forked process then assumes that Ansible has
+        ended.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()

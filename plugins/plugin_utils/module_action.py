@@ -35,16 +35,16 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task."""
         super().run(tmp, task_vars)
-        # The roles pass all options in `_arguments`, as one Jinja expression that returns only
-        # documented options. If this expression were the task's `args`, Ansible would warn that
+        # The roles pass all options in `_arguments`, as one Jinja expression, in which a filter has
+        # chosen the options. If the expression were the task's `args`, Ansible would warn that
         # facts can inject options.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:
-            # The value may be secret. If the module refused the value, the module's result would
-            # show the value in `invocation`.
+            # The value may be secret. A refusal by the module would show the value in the key
+            # `invocation` of the result.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))

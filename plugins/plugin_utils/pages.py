@@ -13,8 +13,8 @@ import pathlib
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
     """Return the path of the page for one cluster, next to the page for all clusters.
 
-    is_named_by_host: whether `path` already contains the name of the host. is_alone: whether the
-    play has no other host.
+    is_named_by_host: whether each host has a `path` of its own. is_alone: whether the play has no
+    other host.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
     ('out/europe-eu.html', '')
@@ -34,7 +34,7 @@ def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
     """Return {path: data of the page for all clusters}, or {} without this page.
 
-    data: of each of `hosts`; {} if its run has not ended. regions: the hosts by region.
+    data: the data of each host; {} before the end of the run. regions: the hosts by region.
     """
     if len(hosts) < 2 or not path or host_path == path:
         return {}

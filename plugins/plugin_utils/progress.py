@@ -8,7 +8,7 @@ The module writes the lines to a file. The last line, the end marker, is the nam
 users see this name in the list of processes, and could create a file with this name. So only a
 regular file with one hard link and a known owner is read.
 
-Background threads catch all exceptions, because Ansible prints a warning for an uncaught exception.
+The printing thread catches all exceptions, because Ansible warns about an uncaught exception.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ansible.utils.display import Display
 
 MAX_LINE_LENGTH = 500
 MAX_READ_BYTES = 2**20
-#: Seconds between two checks whether Ansible runs, and between a failed read and the next one.
+#: Seconds between two checks whether Ansible runs, and of the extra pause after a failed read.
 CHECK_PERIOD = 0.5
 #: Maximum seconds to wait for the last lines after the end of the module.
 LAST_LINES_TIMEOUT = 10.0
 
 
 class LocalFile:
-    """A progress file on this machine. Each read touches it as a keep-alive."""
+    """A progress file on this machine. Each read touches the file as a keep-alive."""
 
     #: Seconds between two reads.
     pause = 0.1
@@ -173,11 +173,11 @@ class Printer:
 def end_with_ansible() -> t.Iterator[None]:
     """Terminate this process group when Ansible has ended.
 
-    A worker has its own session, so it would survive a kill of Ansible's process group.
+    A worker with its own session (ansible-core 2.19+) survives a kill of Ansible's process group.
     """
     parent = multiprocessing.parent_process()
     if isinstance(multiprocessing.current_process(), multiprocessing.context.ForkServerProcess):
-        # The parent is then the fork server. (No release of Ansible uses one.)
+        # The parent is then the fork server. (No release of Ansible has a fork server.)
         parent = None
     task_ended = threading.Event()
 
@@ -211,8 +211,8 @@ def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
 def _print_to_stderr(line: str) -> None:
     """Print a line to the standard error of Ansible. Raises OSError.
 
-    Ansible's main process would hang on a pipe without a reader (`2>&1 | head`). So if the standard
-    error is a pipe, this process itself writes the line.
+    Ansible's main process would hang on a pipe without a reader (`2>&1 | head`), so this process
+    itself writes to a pipe.
     """
     stderr = f"/proc/{os.getppid()}/fd/2"
     if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):

@@ -24,7 +24,7 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
     def is_selected(rollout: Json) -> bool:
         current_images = {**mapping(rollout, "controller", "images"),
                           **mapping(rollout, "successor", "images")}
-        # With labels, as in rolling_update, the image is for containers with its repository.
+        # With labels, as in rolling_update, the image is for containers with the same repository.
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, current_images.values()))
 

@@ -20,11 +20,11 @@ from .summary import Summary
 class Approval:
     """The wait for the approval of a paused update."""
 
-    #: The result of the task that paused the update.
+    #: The result of the task that paused the update, or of the last wait for approval.
     result: Json
-    #: The name of the controller, or "" for several.
+    #: The name of the controller, or "" for several controllers.
     name: str
-    #: The current rollouts, or None if the API server did not answer.
+    #: The current rollouts, or None if the read has failed.
     rollouts: list[Json] | None
     #: In seconds since 1970.
     deadline: float
@@ -52,12 +52,12 @@ class Approval:
         rollouts = self.rollouts or []
         if self.name and len(rollouts) != 1:
             return {}
-        # Prefer self.name, because the name in the rollout may be that of the successor.
+        # Prefer self.name: the rollout may have the name of the successor.
         return {self.name or text(rollout, "name"): rollout for rollout in rollouts}
 
     @property
     def current_result(self) -> Json:
-        """Return the result of the task that paused the update, with the current rollouts."""
+        """Return `result` with the current rollouts."""
         rollouts = self._current_rollouts
 
         def with_current_rollout(result: Json) -> Json:

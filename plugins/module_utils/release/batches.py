@@ -4,8 +4,8 @@
 
 """Decide the batches of a play over many clusters, and whether the next batch may begin. No I/O.
 
-Ansible's keywords do not suffice: serial takes only numbers of hosts, and max_fail_percentage does
-not count a host that fails in a block with rescue.
+Ansible's keywords do not suffice: serial takes only numbers and percentages of hosts, and
+max_fail_percentage does not count a host that fails in a block with rescue or always.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
                         max_failed: float = 0) -> str:
     """Return why a batch must not begin, or "".
 
-    hosts: all hosts of the play, in order. batch_names, outcomes: for each of `hosts`, the name of
-    its batch and the outcome of the role, or "" if unknown. max_failed: the percentage of the
-    clusters in a batch that may fail.
+    hosts: all hosts of the play, in order. batch_names, outcomes: the name of the batch and the
+    outcome of the role for each host, or "" if unknown. max_failed: the percentage of the clusters
+    in a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|

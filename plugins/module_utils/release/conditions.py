@@ -21,7 +21,7 @@ from .stage import Stage
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """A run of a role, with its request and its history so far."""
+    """A run of a role, with the request and the history so far."""
 
     request: Request
     history: History
@@ -129,10 +129,10 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after the approval deadline failed, with nothing read since.
+        """Return whether the rollback after a failed approval has failed, with nothing read since.
 
-        The next turn reads the controllers: another client may have resumed the update just before
-        the rollback.
+        The next turn reads the controllers: after the deadline, another client may have resumed the
+        update just before the rollback.
         """
         event, rollback = self.history.failed_event, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
@@ -217,8 +217,8 @@ def _failed_names(results: t.Sequence[Json]) -> set[str]:
 class SplitConditions:
     """The conditions about the share of requests that the new pods get.
 
-    Without a split, the requests *follow the pods*: they go to old and new pods alike. A split
-    before an update *holds* the requests: all of them go to the old pods.
+    Without a split, the requests *follow the pods*: old and new pods alike get requests. A split
+    before an update *holds* the requests: the old pods get all requests.
     """
 
     release: Release
@@ -231,8 +231,8 @@ class SplitConditions:
     def needs_share(self) -> bool:
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
-        # If there are more new pods than the stage asks for, few old pods remain. The requests that
-        # the stage leaves for old pods would overload these few pods.
+        # With more new pods than the stage asks for, few old pods remain. The other requests would
+        # overload these old pods.
         return self._is_within_stage and not any(event.turn.do == "split"
                                                  for event in self._history.events_at_stage)
 
@@ -265,8 +265,8 @@ class SplitConditions:
         sizes = self._history.summary.sizes
         # new_pods_of_stage is the number of new pods that the stage asks for.
         new_pods_of_stage = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
-        # With keep_old, there may be more new pods than the stage asks for, although no old pod is
-        # missing yet. So count the old pods instead.
+        # With keep_old, no old pod is deleted even if there are more new pods than the stage asks
+        # for. So count the old pods instead.
         if self.release.request.keeps_old:
             return sizes["old"] >= sizes["desired"]
         return sizes["new"] <= new_pods_of_stage

@@ -116,7 +116,7 @@ class Ending:
     def previous_images(self) -> dict[str, str]:
         """Return the images that a rollback of the whole run would restore, by container.
 
-        Returns {} if a controller is not updated, or if controllers had different images before.
+        Return {} if a controller is not updated, or if controllers had different images before.
         """
         result_by_name = {text(result, "name"): result for result in self.history.results
                           if not result.get("skipped")}
@@ -198,7 +198,7 @@ class Ending:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback_message}.",
                     *remaining_lines]
         is_awx = self.request.layer == "awx"
-        # The lines about remaining updates have commands, which are of no use in AWX.
+        # A user of AWX has no shell for the commands in the lines about remaining updates.
         if (self.request.role != "rollback" and self._is_in_progress(event)
                 and (is_awx or not remaining_lines)):
             rollback_instruction = next_steps.rollback_instruction(self.request)
@@ -208,7 +208,7 @@ class Ending:
 
     @property
     def _further_failure_lines(self) -> list[str]:
-        """Return a line for each further failed task of the role rollback, and for the rest."""
+        """Return lines about other failed tasks and unreached controllers of the role rollback."""
         if self.request.role != "rollback":
             return []
         failed_events = [event for event in self.history.with_purpose("rollback", "update")
@@ -277,7 +277,7 @@ def next_commands(ending: Ending) -> list[str]:
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
                 ended: str) -> Json:
-    """Return the data of the report, as a Run of plugin_utils/report/data.py.
+    """Return the data of the report: a Run of plugin_utils/report/data.py, with further keys.
 
     began, ended: in RFC 3339.
     """
@@ -300,8 +300,8 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
 def task_failure(result: Json, name: str) -> Json:
     """Return the failure of a task, with the keys task, reason, gist and measured.
 
-    gist: "" unless a module of this collection has failed. measured: {} unless the task is an
-    analysis.
+    gist: "" unless a module of this collection has failed. measured: {} unless an analysis has
+    returned measurements.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
@@ -311,7 +311,7 @@ def task_failure(result: Json, name: str) -> Json:
 
 
 def message_of(result: Json) -> str:
-    """Return the message of a failed task, or of the first failed item in a loop."""
+    """Return msg and stderr of a failed task, or of the first failed item in a loop."""
     failed_item = next((item for item in objects(result, "results") if item.get("failed")), result)
     message = ": ".join(str(part) for part in (failed_item.get("msg") or "no message",
                                                failed_item.get("stderr")) if part)

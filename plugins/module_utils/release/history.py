@@ -15,11 +15,11 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: After a failed turn with one of these purposes, the role may roll back (on_failure).
+#: Purposes of turns. After the failure of a turn, the role may roll back (on_failure).
 UPDATE_PURPOSES = ("update", "traffic", "check", "approval")
 #: The title of a turn that holds the requests begins with this text.
 HOLD = "Hold the requests for"
-#: With this option of traffic_split, a task changes nothing while an update is in progress.
+#: With this option, traffic_split changes nothing if an update is in progress or not needed.
 BEFORE_UPDATE = "before_update"
 MEASURED_KEYS = ("name", "kind", "metrics", "measurements")
 
@@ -89,7 +89,7 @@ class History:
         return cls([Event.from_json(event) for event in json.loads(text(state, "events") or "[]")])
 
     def as_text(self) -> str:
-        """Return the events as one JSON text, because Ansible would check each item of a list."""
+        """Return the events as one JSON text: Ansible would check each item of a list."""
         return json.dumps([event.as_json() for event in self.events])
 
     def with_purpose(self, *purposes: str) -> list[Event]:
@@ -132,7 +132,7 @@ class History:
 
     @property
     def updated_names(self) -> list[str]:
-        """Return the names of the controllers that an update of this run has reached."""
+        """Return the names of the controllers for which an update of this run has succeeded."""
         return list(Summary([result for event in self.updates
                              for result in objects(event.result, "results")]).phases)
 
@@ -146,7 +146,7 @@ class History:
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.names_in_progress:
             return ""
-        # If a task with before_update has set no share, the result has the weight None.
+        # The weight is None if a task with before_update has set no share.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 

@@ -22,7 +22,7 @@ from .table import list_pods, next_turn
 FINAL_TURN_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: In seconds.
 APPROVAL_POLL_INTERVAL = 5
-#: The outcome is known in turns with these purposes.
+#: Purposes of the turns in which the outcome is known.
 PURPOSES_WITH_OUTCOME = ("after", "failure", "report", "warning", "artifacts", "end")
 
 

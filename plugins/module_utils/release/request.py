@@ -17,7 +17,7 @@ from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 
 SELECTIONS = ("name", "names", "label_selectors")
 IMAGES = ("image", "images", "container")
-#: Option -> playbook variable, for each option whose own name Ansible would warn about.
+#: Option -> playbook variable, for each option with a name that Ansible reserves.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
@@ -75,7 +75,7 @@ class Request:
     #: command can repeat the run.
     user_options: Json = dataclasses.field(default_factory=dict)
     cluster: Json = dataclasses.field(default_factory=dict)
-    #: Whether the user has typed an inventory or a limit, which no command can repeat.
+    #: Whether the user has typed an inventory or a limit, which commands do not repeat.
     selects_hosts: bool = False
     #: route, route_kind, service and match of the module traffic_split.
     traffic: Json = dataclasses.field(default_factory=dict)
@@ -188,9 +188,8 @@ class Request:
     def groups(self) -> list[tuple[list[str], Json]]:
         """Return the groups of controllers that a rollback updates together, as (names, images).
 
-        All controllers of a group have the same previous images. Without previous images, the only
-        group is ([], {}), for all selected controllers. If the request sets no image either, there
-        is no group.
+        All controllers of a group have the same previous images. Without previous images, there is
+        the group ([], {}) for all selected controllers, or no group if the request sets no image.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():
@@ -227,7 +226,7 @@ def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stag
 
 
 def _keeps_old(options: Json) -> bool:
-    """Return the option keep_old as a bool. A survey or -e passes the option as text.
+    """Return the option keep_old as a bool. A survey and -e pass the option as text.
 
     >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
     (False, True, False)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which controllers a failed run of a role rolls back, and which it only reports. No I/O.
+"""Decide which controllers a failed run of a role rolls back or only reports. No I/O.
 
 A failed task has no result for the controllers that it did not reach, so earlier results count,
 too.
@@ -36,17 +36,17 @@ IN_PROGRESS_PHASES = ("paused", "progressing")
 
 @dataclasses.dataclass(frozen=True)
 class RollbackScope:
-    """The results of a run, and which controllers it must roll back or report."""
+    """The results of a run, and the controllers to roll back or to report."""
 
     #: One for each controller and task, in order.
     results: list[Json]
-    #: The results of the last update or wait for approval, which show changes by other clients.
-    #: [] for a single controller without an approval.
+    #: The results of the last update or wait for approval, with changes by other clients. [] for a
+    #: single controller without an approval.
     last_results: list[Json]
 
     @functools.cached_property
     def last_result_by_name(self) -> dict[str, Json]:
-        """Return the last result of each controller that no other client has updated."""
+        """Return the last result of each controller, except those updated by another client."""
         result_by_name: dict[str, Json] = {}
         for result in [*self.results, *self.last_results]:
             name = text(result, "name")
@@ -86,7 +86,7 @@ class RollbackScope:
 
     @property
     def failed_result_by_name(self) -> dict[str, Json]:
-        """The last result of each controller to report: failed, changed, and not rolled back."""
+        """Return the last failed result of each controller to report (see the table), by name."""
         return {name: result for name, result in self.last_result_by_name.items()
                 if result.get("failed")
                 and ((result.get("changed") and not _is_rolled_back(result))
@@ -94,7 +94,7 @@ class RollbackScope:
 
     @property
     def are_all_rolled_back(self) -> bool:
-        """Return whether the module has rolled back every changed controller."""
+        """Return whether the module has rolled back each controller that the run has changed."""
         changed_results = [result for result in self.last_result_by_name.values()
                            if result.get("changed")]
         return (bool(changed_results) and all(map(_is_rolled_back, changed_results))

@@ -4,7 +4,7 @@
 
 """The status of the controllers, read from the result of the module rolling_update. No I/O.
 
-A task file of the user may overwrite this result, so a missing key counts as empty.
+The result of a failed task may have no `results`, so a missing key counts as empty.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
-    """Return the turn that runs the tasks of a file. Its title has the path that the user typed."""
+    """Return the turn that runs the tasks of a file. The title has the path that the user typed."""
     next_file = t.cast("File", file)  # The condition of the row excludes None.
     return Turn("run", f"Run {next_file.typed}", purpose, release.history.stage, next_file.typed,
                 next_file.path)
@@ -203,7 +203,7 @@ REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, and the
                                               "a workflow",
                                          applies=lambda release: release.ending.is_refused
                                          and not release.has_handled_artifacts)
-#: These rows come before the stages, so that no stage begins after a failure.
+#: The row of the failure hook. After a failure, _unless_failed() excludes the rows of the stages.
 FAILED = [
     Row("a failure, and the failure hook has files that have not run",
         "run the next file; after a file of this hook has failed, run no more",

@@ -70,8 +70,8 @@ def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[J
     earlier_results: the results of earlier analyses in this turn.
     """
     name = text(pair, "name")
-    # By default, an analysis without old pods passes only if this run has already compared new pods
-    # of the controller with old pods.
+    # By default, an analysis without old pods passes only if the controller has no old replicas and
+    # this run has already compared new pods of the controller with old pods.
     was_compared = (name in release.history.names_compared_with_old_pods
                     or any(result.get("old_pods") for result in earlier_results
                            if text(result, "name") == name))

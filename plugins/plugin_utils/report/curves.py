@@ -50,11 +50,11 @@ class Point(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The measurements of one metric, for one controller."""
+    """The measurements of a metric for a controller."""
 
     controller: str
     metric: str
-    #: One for each analysis. No line connects two analyses.
+    #: One line for each analysis. No line connects two analyses.
     lines: list[list[Point]]
 
     @property

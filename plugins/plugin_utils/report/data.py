@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the types of a report's data. tests/unit/report/test_data.py checks them.
+"""Define the types of a report's data, which tests/unit/report/test_data.py checks.
 
 The role image_bump provides a Run (`image_bump_report_data`), and the playbooks for several
 clusters provide a Release. Any key may be missing. Times are in RFC 3339.
@@ -44,7 +44,7 @@ class Run(t.TypedDict, total=False):
 
 
 class Stage(t.TypedDict, total=False):
-    """A stage, or a rollback."""
+    """A stage, or a wait for approval. (The role adds no entry for a rollback.)"""
 
     #: The number or percentage of new pods at the end of the stage, such as 10%; or "rollback".
     stage: str
@@ -95,7 +95,7 @@ class Measurement(t.TypedDict, total=False):
 class Result(t.TypedDict, total=False):
     """An element of `results` of the module rolling_update.
 
-    The kind is "" if the task failed before it read the controller.
+    The kind is "" if the task names no kind, and failed before it read the controller.
     """
 
     name: str

@@ -16,7 +16,7 @@ SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
 #: In a table with more than MAX_INITIAL_ROWS rows, successful rows are collapsed. A table shows at
 #: most MAX_ROWS rows.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Limits of a text: its initially visible lines and characters, and its characters in total.
+#: Limits of a text: initially visible lines and characters, and characters in total.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 

@@ -36,8 +36,7 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """Return an environment that escapes all text as HTML.
 
-    Some text is not trusted, for example a log. Ansible's own templating is not used here, because
-    it ignores autoescape.
+    Some text is not trusted, for example a log. Ansible's own templating would ignore autoescape.
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
@@ -52,8 +51,8 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 def _escape_unprintable(value: object) -> object:
     """Escape unprintable characters, which can reorder or hide text.
 
-    The modules have already escaped these characters in text from the cluster. Other text may still
-    contain unprintable characters.
+    The modules have already escaped text from the cluster. Other text may still contain unprintable
+    characters.
     """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)

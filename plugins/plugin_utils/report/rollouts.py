@@ -92,7 +92,7 @@ class Rollout:
 
     @functools.cached_property
     def last_result(self) -> Json:
-        """Return the last result, if possible one that is not skipped."""
+        """Return the last result that is not skipped, or else the last result."""
         return next((result for result in reversed(self.results) if not result.get("skipped")),
                     self.results[-1])
 
@@ -115,7 +115,7 @@ class Rollout:
 
     @property
     def failed_result(self) -> Json:
-        """Return the first failed result, since the last one may belong to a rollback."""
+        """Return the first failed result: the last failure may belong to a rollback."""
         return next((result for result in self.results if result.get("failure")), {})
 
     @property
@@ -236,7 +236,7 @@ class Report:
         grouped: dict[tuple[str, str], list[Json]] = {}
         for result in results:
             name = self._name(result)
-            # A result has no kind if the task failed before it read the controller.
+            # A result may have no kind if the task failed before it read the controller.
             kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
             grouped.setdefault((name, kind), []).append(result)
         counts = collections.Counter(name for name, _kind in grouped)

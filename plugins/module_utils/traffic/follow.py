@@ -44,7 +44,7 @@ from .rules import Share
 class Goal(StrEnum):
     """The required state of a route before the next step of an update.
 
-    ANY allows every state, and SWITCHED also allows a restored route.
+    ANY allows every state. SWITCHED allows a restored route, too.
     """
 
     ANY = "any"
@@ -95,7 +95,7 @@ def pauses_with_old_pods(request: Request, status: RolloutStatus) -> bool:
 
 
 def remove_unreadable_annotation(controller: Controller) -> Step:
-    """Return the step that removes an annotation that is not a valid list of routes."""
+    """Return the step that removes an invalid list of routes from the controller."""
     # | required state | condition | step |
     # | restored | the annotation is not a valid list of routes | remove the annotation |
     return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, ()),
@@ -120,7 +120,7 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
 
 
 def sends_all_to_new_pods(observed: Observed) -> bool:
-    """Return whether all requests go to the new pods, and no restoration has begun."""
+    """Return whether all requests of the split go to the new pods; False during a restoration."""
     route, pair = observed.route, _known_pair(observed)
     if pair is None:
         return False
@@ -156,8 +156,8 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
 def _known_pair(observed: Observed) -> rules.ServicePair | None:
     """Return the names of the split's Services.
 
-    Returns None if a restoration has begun, if the versions are unknown, or if the Services of the
-    split do not belong to the versions.
+    Returns None if a restoration has begun, if the original Service or the versions are unknown, or
+    if the Services of the split do not belong to the versions.
     """
     service = observed.services.get(observed.original)
     record = observed.route.record
@@ -172,7 +172,7 @@ def _known_pair(observed: Observed) -> rules.ServicePair | None:
 
 
 def share_of(observed: Observed) -> str:
-    """Return the share of the requests that go to the new pods, such as "1%".
+    """Return the new pods' share of the requests, such as "1%".
 
     Returns "" if the Services of the versions are unknown, if no rule is split, or if the rules
     have different shares.

@@ -28,12 +28,12 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, parse_routes
 from .request import TrafficRequest, command_options
 
-#: The permissions that a split needs besides the permission for the route. If the route is a
-#: Service, the first of these permissions is not needed.
+#: The permissions besides the permission for the route. If the route is a Service, the first is not
+#: needed.
 _COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                          ("discovery.k8s.io", "endpointslices", ("list",)),
                                          ("", "pods", ("list",)))
-#: Maximum number of calls of follow() in a run. An update needs two.
+#: Maximum number of calls of follow() in a run. An update needs two, and with a rollback three.
 MAX_FOLLOW_CALLS = 5
 
 
@@ -47,7 +47,7 @@ class Follower:
         """
         self._flow, self._real, self._is_real = flow, real, is_real
         self._simulated_objects: dict[RouteName, SimulatedObjects] = {}
-        #: The goals of routes that are still split after follow(), or could not be changed.
+        #: Goals not to repeat: after follow(), the route was still split, or could not be changed.
         self._finished_goals: set[tuple[Goal, RouteName]] = set()
         self._follow_count = 0
 
@@ -182,7 +182,7 @@ class Follower:
 
 
 class _RealCluster(split_run.RealObjects):
-    """The objects of a split in a cluster, with an empty route in place of a deleted one."""
+    """The objects of a split in a cluster, with an empty route in place of a deleted route."""
 
     def replace_missing_route(self) -> Json:
         request = self.request
@@ -217,7 +217,7 @@ def _permissions(route: RouteName) -> tuple[Rule, ...]:
 
 
 def _share(request: TrafficRequest, observed: Observed) -> str:
-    """Return the share of the requests that go to the new pods, such as "1%", or "" if unknown."""
+    """Return the new pods' share of the requests, such as "1%", or "" if unknown."""
     if request.changes_selector:
         is_own_split = switch.selects_controller_pods(request, observed)
         return switch.share_of(request, observed) if is_own_split else ""

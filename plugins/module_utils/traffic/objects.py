@@ -41,7 +41,6 @@ class Objects(t.NamedTuple):
     def observed(self, is_drained: bool) -> Observed:
         """Return the objects as planners observe them."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
-        # The names of the Services that have a ready endpoint.
         ready_names = frozenset(
             name for name in services
             if any(ready_endpoints(services[name], endpoint_slice)
@@ -92,7 +91,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Give each Service ready endpoints, and make the status of a route current."""
+        """Simulate the controllers: fill EndpointSlices, and make the status of a route current."""
         if self._initial_objects.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return

@@ -5,9 +5,9 @@
 """Parse the objects of a traffic split. No I/O.
 
 The original Service gets the requests before a split. The split creates a Service of the old pods
-and a Service of the new pods. Their names end with a hash of the route's uid, the selector and the
-ports. A user who can write only annotations cannot change these values, so the hash proves that a
-split of the route has created the Service.
+and, if needed, a Service of the new pods. Their names end with a hash of the original name, the
+route's uid, the selector and the ports. A user who can write only annotations cannot change the
+uid, selector or ports, so the hash proves that a split of the route has created the Service.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .record import (
 
 #: The limit of RFC 1035.
 MAX_SERVICE_NAME_LENGTH = 63
-#: Fields to copy from the original Service: those of each port, then those of the spec.
+#: Fields to copy from the original Service: of each port, and of the spec.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
@@ -73,7 +73,7 @@ class Service:
 
     @property
     def claimed_original(self) -> str:
-        """The annotation SPLIT_OF, which may be forged (see Route.original_of())."""
+        """The valid value of SPLIT_OF, or "". The value may be forged (see Route.original_of())."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
 
@@ -88,9 +88,9 @@ class Parent:
     name: str
     #: As "namespace/name".
     gateway: str
-    #: Whether the Gateway has observed the last change of the route.
+    #: Whether conditions exist, and all are about the last change of the route.
     is_current: bool
-    #: Such as "Accepted is False: ...".
+    #: Conditions about the last change that are not true: "Accepted is False: ...".
     problems: tuple[str, ...]
 
     @classmethod
@@ -168,7 +168,7 @@ class Route:
 
     @property
     def targets(self) -> list[str]:
-        """The names of the Services to which the rules send or mirror requests."""
+        """The names of the Services among the backends and the mirrors of the rules."""
         return [*self.service_names, *rules.mirror_targets(self.rules, self.namespace)]
 
     @property
@@ -178,7 +178,7 @@ class Route:
     def original_of(self, service: Service, candidates: t.Iterable[str]) -> str:
         """Return the name of the original Service whose split has created `service`.
 
-        Return "" if none of the candidates is the original Service.
+        Return "" if the route does not own `service`, or no candidate is the original Service.
         """
         if self.uid not in service.owner_uids:
             return ""
@@ -189,14 +189,14 @@ class Route:
 
 @dataclasses.dataclass(frozen=True)
 class Versions:
-    """The label that distinguishes the old from the new pods, and its values."""
+    """The key of the version label, and the values of old and new pods ("" without new pods)."""
 
     key: str
     old: str
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: The labels of one pod of each version.
+    #: The labels of a pod of each version, with the version label.
     labels: tuple[Json, ...] = ()
 
 
@@ -209,20 +209,20 @@ class Observed:
     services: t.Mapping[str, Service]
     #: The names of the Services with a ready endpoint.
     ready: frozenset[str]
-    #: None for a restoration, and if no label distinguishes two versions.
+    #: None if not needed (a restoration, a skipped task), or if unknown during an update.
     versions: Versions | None = None
-    #: Whether the Gateways know the rules, and requests sent by earlier rules have ended.
+    #: Whether WAIT_FOR_SERVICES or DRAIN has ended since the last step UPDATE of the task.
     is_drained: bool = False
-    #: Whether the API server stores the share of a mirror (Gateway API v1.3).
+    #: Whether the API server stores the share of a mirror (since Gateway API v1.3).
     stores_mirror_share: bool = True
     controller: Controller | None = None
     #: Whether an update is in progress. Used only by a task that prepares an update.
     is_updating: bool = False
     #: Whether the update in the option `update` would change nothing.
     is_updated: bool = False
-    #: The pods of all versions. Empty unless `route` is a Service.
+    #: The pods of the selector without the version label. Empty unless `route` is a Service.
     pods: tuple[Json, ...] = ()
-    #: The uids of the ready pods in the EndpointSlices. Empty unless `route` is a Service.
+    #: The uids of the pods with a ready endpoint. Empty unless `route` is a Service.
     endpoint_uids: frozenset[str] = frozenset()
 
     @property
@@ -257,7 +257,7 @@ class Observed:
 
     @property
     def split_names(self) -> frozenset[str]:
-        """The names of the created Services, even of deleted Services that the rules still name."""
+        """The names of the created Services, and of deleted Services that the rules still name."""
         record = self.route.record
         # Check only the form of the name: the hash depends on fields of the deleted Service.
         deleted_names = {name for name in self.route.targets
@@ -273,12 +273,12 @@ class Observed:
 
     @property
     def has_split(self) -> bool:
-        """Whether the route has a split: the Services alone may be forged."""
+        """Whether the route has a split. Services alone are no proof: a user can forge them."""
         return bool(self.originals) and bool(self.split_names_in_rules or self.route.record)
 
     @property
     def unrecorded_original(self) -> str:
-        """The original Service for the record of a restoration that finds no record.
+        """The original Service for the record of a restoration, if the route has no record.
 
         A Service of the controller comes first, so that the next task does not find the split of
         another controller.
@@ -290,7 +290,7 @@ class Observed:
 
     @property
     def needed_unready_services(self) -> list[str]:
-        """The names of the Services that the task needs, but that have no ready endpoint."""
+        """The names of the needed Services without a ready endpoint."""
         needed_names = (self.original,) if self.versions is None else self.split_services
         return [name for name in needed_names if name in self.services and name not in self.ready]
 
@@ -363,7 +363,7 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
                   needs_new: bool = True) -> Versions:
     """Return the versions of the pods. Raises RolloutError.
 
-    pods: pairs of a pod and whether the pod is new.
+    pods: pairs (pod, is_new). needs_new: whether the absence of new pods is an error.
     fallback: the value for old pods without the label, or "" if every old pod must have it.
     """
     pods_by_is_new: dict[bool, list[Pod]] = {False: [], True: []}

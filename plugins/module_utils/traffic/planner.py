@@ -142,7 +142,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
 
 def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
-    """Return the creations of the Services that the split needs."""
+    """Return the creations, without the Service of the new pods if the split does not need it."""
     return tuple(creation for position, creation in enumerate(creations)
                  if position == 0 or not request.excludes_new_pods
                  or creation.name in route.targets)

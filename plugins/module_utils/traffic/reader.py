@@ -18,14 +18,14 @@ from .observed import Observed
 from .record import GATEWAY_API
 from .related import RESOURCES, GatewaysAndPods, Related, Resource
 
-#: Some warnings and causes need these permissions.
+#: Permissions for warnings, causes and refusals, without the cluster-scoped GatewayClasses.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
     *((resource.group, resource.plural, ("list",)) for resource in RESOURCES),
     (GATEWAY_API, "gateways", ("get",)))
 
 
 class Reader(t.Protocol):
-    """Reads the objects of related.py."""
+    """The access to the objects of related.py."""
 
     def related(self) -> Related:
         """Return the related objects. The field `features` of the result is empty."""
@@ -41,7 +41,7 @@ class Reader(t.Protocol):
 
 
 class NoReader:
-    """Reads nothing."""
+    """The implementation of Reader without objects, for check mode of an update."""
 
     def related(self) -> Related:
         return Related()
@@ -54,7 +54,7 @@ class NoReader:
 
 
 class ClusterReader:
-    """Reads the objects that the user may read."""
+    """The implementation of Reader for a cluster. Objects without permission are left out."""
 
     def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
         self._gateway, self._namespace = gateway, namespace
@@ -123,7 +123,7 @@ class ClusterReader:
         return []
 
     def _versions(self) -> dict[str, list[str]]:
-        """Return the versions by API group, newest first: {"events.k8s.io": ["v1", "v1beta1"]}."""
+        """Return versions by API group, preferred first: {"events.k8s.io": ["v1", "v1beta1"]}."""
         try:
             groups = objects(self._gateway.http.send("GET", "/apis"), "groups")
         except Refused:

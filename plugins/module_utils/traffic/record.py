@@ -4,8 +4,8 @@
 
 """Define the annotations of a traffic split, and parse their values. No I/O.
 
-Any user with annotate permission can forge a record, so it is used only to restore weights and
-to remove rules that the split has added.
+Any user with annotate permission can forge a record. So a record decides about the original
+Service, the weights and the rules for `match`, but is no proof that a split created a Service.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ GATEWAY_API = "gateway.networking.k8s.io"
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
 #: Annotation of a Service that a split has created: the name of the original Service.
 SPLIT_OF = "baton.kubernetes/split-of"
-#: Annotation of a Service that is split without a route. The value is the Service's selector, but
-#: the labels that distinguish versions are left out.
+#: Annotation of a Service that is split without a route. The value is the selector without the
+#: labels that distinguish versions.
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
-#: The kinds of routes whose backends have weights.
+#: The kinds of routes that a split can change.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
 #: The kind in a RouteName if a Service is split without a route.
 SERVICE = "Service"
-#: Limits of the annotation TRAFFIC_ROUTES: the number of routes, and the characters per route.
+#: Limits of the annotation TRAFFIC_ROUTES. The product is the maximum number of characters.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
 #: Limits of Gateway API. Conditions are headers or query parameters.
 MAX_WEIGHT = 1_000_000
 MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
-#: Labels by which the cluster itself distinguishes versions, such as pod-template-hash.
+#: Labels by which the cluster distinguishes versions, such as pod-template-hash.
 VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
 MATCH_PARTS = ("headers", "queryParams")
 
@@ -46,10 +46,10 @@ class Record:
 
     #: The name of the original Service.
     service: str
-    #: The route's resourceVersion before the split, to distinguish splits with the same Services.
+    #: The route's resourceVersion before the record, to distinguish splits with the same Services.
     id: str
     is_restoring: bool = False
-    #: The weights of the original Service before the split.
+    #: The previous weights of the original Service, one for each rule of the split.
     weights: tuple[int, ...] = ()
     match: tuple[Json, ...] = ()
 
@@ -60,7 +60,7 @@ class Record:
 
 
 def parse_record(text: t.Any) -> Record | None:
-    """Parse the annotation TRAFFIC_SPLIT; return None if it is missing or invalid."""
+    """Return the record in the annotation TRAFFIC_SPLIT, or None if missing or invalid."""
     stored_fields = values.json_object(text if isinstance(text, str) else None) or {}
     if stored_fields.keys() != {"service", "id", "restoring", "weights", "match"}:
         return None
@@ -78,7 +78,7 @@ def parse_record(text: t.Any) -> Record | None:
 
 
 def parse_selector(text: t.Any) -> Json | None:
-    """Parse the annotation TRAFFIC_SELECTOR; return None if it is missing or invalid."""
+    """Return the selector in the annotation TRAFFIC_SELECTOR, or None if missing or invalid."""
     stored_selector = values.json_object(text if isinstance(text, str) else None)
     is_valid = (stored_selector and len(stored_selector) <= values.MAX_ENTRIES
                 and values.is_string_mapping(stored_selector))
@@ -102,7 +102,7 @@ class RouteName(t.NamedTuple):
 
 
 def parse_routes(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
-    """Parse the annotation TRAFFIC_ROUTES; return () if it is missing or invalid."""
+    """Return the routes in the annotation TRAFFIC_ROUTES, or () if missing or invalid."""
     text = annotations.get(TRAFFIC_ROUTES)
     if not isinstance(text, str) or len(text) > MAX_ROUTES * MAX_ROUTE_LENGTH:
         return ()

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the objects that are not part of a traffic split, but may affect its requests. No I/O.
+"""Define the objects outside a traffic split that may affect the requests. No I/O.
 
-A task reads these objects for warnings, and to find the cause of a failure.
+A task reads these objects to warn, to refuse missing TLS policies, and to explain failures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..model.fields import Json, mapping, objects, text
 from . import rules
 from .record import GATEWAY_API
 
-#: The feature to mirror less than 100% of the requests.
+#: The feature of a GatewayClass to mirror less than 100% of the requests.
 MIRROR_SHARE_FEATURE = "HTTPRouteRequestPercentageMirror"
 ISTIO = "networking.istio.io"
 
@@ -33,14 +33,14 @@ class Effect(enum.Enum):
 
 
 class Resource(t.NamedTuple):
-    """A kind of object that may name a Service, such as Ingress."""
+    """A kind of object with references to Services, such as Ingress."""
 
     group: str
-    #: As in the URL.
+    #: The plural in the URL.
     plural: str
     kind: str
     effect: Effect
-    #: Return the Services that an object names: "shop" or "shop.prod.svc".
+    #: Returns the names or hosts of Services in an object: "shop" or "shop.prod.svc".
     find_service_names: t.Callable[[Json, str], t.Iterable[str]]
 
     def refers_to_service(self, item: Json, service: str, namespace: str) -> bool:
@@ -95,7 +95,7 @@ RESOURCES = (
 
 
 class Related(t.NamedTuple):
-    """The readable objects that may name the Service."""
+    """The readable objects of RESOURCES, and the features of the GatewayClasses."""
 
     items: tuple[tuple[Resource, Json], ...] = ()
     #: The features common to the GatewayClasses of the route.
@@ -110,9 +110,9 @@ class Related(t.NamedTuple):
 
 
 class GatewaysAndPods(t.NamedTuple):
-    """The objects that show why requests do not arrive."""
+    """The Gateways and pods that explain why requests do not arrive."""
 
-    #: By "namespace/name". The value is None if the Gateway is missing.
+    #: By "namespace/name". None for a missing Gateway, and no entry for an unreadable Gateway.
     gateways: t.Mapping[str, Json | None] = {}
-    #: By the name of the Service.
+    #: By the name of the Service. No entry for unreadable pods.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

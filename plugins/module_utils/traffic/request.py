@@ -19,7 +19,7 @@ from ..model.options import parse_duration
 from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, is_match_list
 from .rules import Share
 
-#: The default, in seconds.
+#: The default of the option `timeout`, in seconds.
 TIMEOUT = 60
 #: The new pods' share of the requests if the option `weight` is missing.
 NO_REQUESTS = Share(0, 100)
@@ -60,13 +60,13 @@ class TrafficRequest:
     #: The name of the route or, without a route, of the Service.
     route: str
     route_kind: str = ROUTE_KINDS[0]
-    #: The original Service. If "", the route must name exactly one Service that selects pods of the
-    #: controller.
+    #: The original Service. If "", the route must name exactly one Service that selects the old and
+    #: the new pods.
     service: str = ""
     #: Whether the task has state=restored.
     restores: bool = False
     share: Share = NO_REQUESTS
-    #: The pod label that distinguishes the versions.
+    #: The key of the pod label that distinguishes the versions.
     label_key: str = object_meta.DEPLOYMENT_LABEL
     #: The option `match`, with the field names of Gateway API.
     match: tuple[Json, ...] = ()
@@ -83,7 +83,7 @@ class TrafficRequest:
 
     @property
     def excludes_new_pods(self) -> bool:
-        """Whether the new pods get no requests."""
+        """Whether the requested split sends no requests to the new pods."""
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
@@ -143,7 +143,7 @@ def _check_request_without_route(service: str, share: Share, *, has_match_or_mir
 
 
 def command_options(params: Json) -> Json:
-    """Return the options that a suggested command repeats."""
+    """Return the options to repeat in a suggested command."""
     options = {option: params[option] for option in ("name", "kind", "route", "service")
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:

@@ -9,7 +9,7 @@ A split of the Service `shop` adds two Services, with weights, to each rule that
     shop: 1  ->  shop: 0, shop-1: 99, shop-2: 1
 
 Envoy receives backends and weights in any order, and answers a request for an unknown backend with
-status 503. So no write changes both backends and weights.
+status 503. So one write adds backends with weight 0, and a later write changes the weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 
 #: Limit of Gateway API.
 MAX_FILTERS = 16
-#: The type of a filter that mirrors requests.
+#: The type of a filter with a mirror.
 MIRROR = "RequestMirror"
 #: The fields that are copied from the backend of the rule to the backend of a mirror.
 _REFERENCE_FIELDS = ("group", "kind", "namespace", "port")
@@ -68,7 +68,7 @@ def services_of(rules: Rules, namespace: str) -> list[str]:
 
 
 def mirror_targets(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the Services that get mirrored requests."""
+    """Return the names of the Services to which filters mirror requests."""
     names = (service_of(_mirror_backend(route_filter), namespace)
              for rule in rules for route_filter in objects(rule, "filters"))
     return [name for name in dict.fromkeys(names) if name]
@@ -111,7 +111,7 @@ def split(rules: Rules, service: str, namespace: str, pair: ServicePair, share: 
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules after a split of the requests for `service`.
 
-    match: an added rule sends the requests that fulfil these conditions to the new pods.
+    match: for each split rule, an added rule sends requests with these conditions to new pods.
     """
     result = []
     for rule in rules:
@@ -173,7 +173,7 @@ def has_mirror_share(rules: Rules, mirror: Share) -> bool:
 
 
 def refuse_exceeded_limits(rules: Rules, where: str) -> None:
-    """Raise RolloutError if the rules exceed the limits of Gateway API."""
+    """Raise RolloutError if a number exceeds a limit of Gateway API, or a condition is repeated."""
     if len(rules) > MAX_RULES:
         raise RolloutError(f"the route would have {len(rules)} rules, and Gateway API allows "
                            f"{MAX_RULES}", where=where, next_command="split without match")
@@ -205,7 +205,7 @@ def without_split(rules: Rules, service: str, namespace: str, names: t.Collectio
     result = _without_added_parts(rules, namespace, names, record)
     positions = _split_positions(result, namespace, names)
     weights = record.weights if record else ()
-    # The recorded weights are valid if there is one weight for each rule of the split.
+    # Use the recorded weights only if their number is the number of rules of the split.
     for position, weight in zip(positions, weights if len(weights) == len(positions)
                                 else [1] * len(positions)):
         backends = objects(result[position], "backendRefs")
@@ -224,7 +224,7 @@ def send_to_old(rules: Rules, service: str, namespace: str, names: t.Collection[
                 record: Record | None, old: str) -> list[Json]:
     """Return the rules with all requests of a split for the Service `old` of the old pods.
 
-    Other backends, and rules without a Service of the split, stay as they are.
+    The mirrors, and the rules for `match`, are removed. Backends and rules of other clients stay.
     names: the Services of the split.
     """
     result = _without_added_parts(rules, namespace, names, record)
@@ -288,7 +288,7 @@ def _with_mirror(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
 
 
 def _share_fields(mirror: Share) -> Json:
-    """Return the fields of requestMirror for a share (since Gateway API v1.3)."""
+    """Return the fields of requestMirror for a share (since Gateway API v1.3), or {} for 100%."""
     percent, remainder = divmod(mirror.new * 100, mirror.total)
     if remainder:
         return {"fraction": {"numerator": mirror.new, "denominator": mirror.total}}
@@ -323,7 +323,7 @@ def _without_added_parts(rules: Rules, namespace: str, names: t.Collection[str],
     result: list[Json] = []
     match = record.match if record else ()
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
-        # A split adds the rule for `match` before the rule with both Services of the split.
+        # A split adds the rule for `match` directly before the rule with the weights.
         if (len(_split_positions([*result[-1:], rule], namespace, names)) == 2
                 and _is_match_rule(result[-1], rule, match)):
             result.pop()
@@ -338,7 +338,7 @@ def _split_positions(rules: Rules, namespace: str, names: t.Collection[str]) -> 
 
 
 def _match_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a copy of the rule for only those requests that also match an entry of `match`.
+    """Return a copy of the rule for the requests that also match an entry of `match`.
 
     backend: the only backend of the copy.
     """

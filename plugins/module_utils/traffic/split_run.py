@@ -38,8 +38,8 @@ POLL_INTERVAL = 0.5
 DRAIN_SECONDS = 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: A run fails if the run applies the same action to the same object more often than this. A split
-#: needs four applications.
+#: A run fails if the run applies an action more often to objects with the same name. A split needs
+#: at most four applications.
 MAX_REPETITIONS = 10
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
@@ -178,7 +178,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split_request: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return a Subject; the caller adds the controller.
+    """Return a Subject; the caller adds the controller and is_updated.
 
     The versions of the pods are not needed to restore the route, nor if a role prepares an update
     (is_before_update) that is already in progress.
@@ -214,7 +214,7 @@ class SplitRun:
     _rejection_count: int = 0
     _applied_counts: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights or selectors written since the last restoration.
+    #: The texts of Step.after of the steps UPDATE since the last step RESTORE.
     _written_texts: list[str] = dataclasses.field(default_factory=list)
     _wait: Wait | None = None
     _wait_start: float = 0.0
@@ -317,7 +317,7 @@ class SplitRun:
                       self.reader.gateways_and_pods(observed, unready_names))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
-        """Sleep until the next observation. Raises RolloutError after the timeout."""
+        """Sleep until the next observation, or end a timed wait. Raises RolloutError."""
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now

@@ -6,7 +6,7 @@
 
 One write adds the label of a version (such as pod-template-hash=1a2b) to the selector, and stores
 the record in an annotation. The record is the selector without this label. A restoration removes
-the label from the selector.
+the label and the record.
 
 Any user with annotate permission can forge the record, or name any Service in the annotation of the
 controller. So the selector in the record is never written to the Service, and an update changes
@@ -193,7 +193,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def selects_controller_pods(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the Service selects pods of the controller."""
+    """Return whether the selector without the version label selects pods of the controller."""
     if observed.service is None or observed.controller is None:
         return False
     common_selector = without_version(observed.service.selector, request.label_key)
@@ -202,14 +202,14 @@ def selects_controller_pods(request: TrafficRequest, observed: Observed) -> bool
 
 
 def share_of(request: TrafficRequest, observed: Observed) -> str:
-    """Return the share of the requests that go to the new pods: "0%", "100%", or "" if unknown."""
+    """Return the new pods' share of the requests: "0%", "100%", or "" if unknown."""
     versions, service = observed.versions, observed.service
     shares = {versions.old: "0%", versions.new: "100%"} if versions else {}
     return shares.get(_selected_version(request, service), "") if service else ""
 
 
 def split_services(request: TrafficRequest, observed: Observed) -> list[str]:
-    """Return [name] for a Service that selects one version only, or else []."""
+    """Return [name] if the selector of the Service has a version label, or else []."""
     service = observed.service
     return [service.name] if service and _selected_version(request, service) else []
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn, before a split begins, of requests that the split will not affect. No I/O.
+"""Warn of requests and settings outside a split, and refuse missing TLS policies. No I/O.
 
 ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """
@@ -27,7 +27,7 @@ PROXY_ANNOTATIONS = ("projectcontour.io/", "traefik.ingress.kubernetes.io/", "ko
 
 
 class Split(t.NamedTuple):
-    """A split that is about to begin."""
+    """A split that is about to begin, or to get a mirror."""
 
     request: TrafficRequest
     route: Route
@@ -85,7 +85,7 @@ def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ..
 
 
 def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
-    """Raise RolloutError if an added Service lacks the BackendTLSPolicy that the original has."""
+    """Raise RolloutError if the original Service has a TLS policy, and an added Service none."""
     names, namespace = added_services(request, observed), observed.route.namespace
     if not names or observed.versions is None:
         return

@@ -6,6 +6,7 @@
 
 Options and environment variables have the names and the precedence of kubernetes.core. The API
 clients of the kubernetes package are not used: their import would double the time of a short task.
+(Old versions of the package, for example 24.2, import the API clients in any case.)
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ ARGUMENT_SPEC: Json = dict(
 #: The part before the slash becomes the field manager in managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Headers are reused for this many seconds, because the kubernetes package rereads all files for
-#: each token.
+#: Headers are reused for this many seconds, because new headers need a call of the kubernetes
+#: package's refresh hook, and may need a run of an exec plugin.
 HEADER_LIFETIME = 1.0
 #: Aliases of options in the kubernetes package and in environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
@@ -73,7 +74,7 @@ class Connection:
     """The address of an API server, a connection pool, and the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
-        """Load the configuration, without a request. Raises RolloutError."""
+        """Load the configuration, without a request to the API server. Raises RolloutError."""
         self._options, self._environment = _options(params, environment), environment
         timeout = params.get("timeout") or exec_plugin.TIMEOUT
         #: Seconds.
@@ -82,12 +83,12 @@ class Connection:
         self._group_count = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
-        #: Number of times that the configuration was read.
+        #: The number of reads of the configuration.
         self.generation = 0
         self.renew(0)
 
     def renew(self, generation: int) -> None:
-        """Read the configuration again, unless another thread has already done so.
+        """Read the configuration again, unless another thread already has. Raises RolloutError.
 
         generation: the value of self.generation when the task read the token that the API server
         has rejected.
@@ -104,8 +105,8 @@ class Connection:
 
             self._configuration, self._kubeconfig = _configuration(
                 self._options, self._plugin_timeout)
-            # Keep a copy of the host, because renewing a token resets `configuration.host` to the
-            # host of the kubeconfig.
+            # Keep a copy of the host, because the refresh hook of the kubernetes package resets
+            # `configuration.host`, even if the task has the option host.
             self.server: str = masking.without_credentials(self._configuration.host.rstrip("/"))
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
@@ -116,7 +117,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _translate_errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
-        """Turn each error into a RolloutError, without the secrets of options and files."""
+        """Turn each error except ImportError into a RolloutError, and mask the secrets."""
         try:
             # Import kubernetes first: if kubernetes and PyYAML are missing, the error must name
             # kubernetes, which installs PyYAML, too.
@@ -153,7 +154,7 @@ class Connection:
         self.pool.connection_pool_kw["maxsize"] = size * self._group_count
 
     def headers(self) -> t.Any:
-        """Return the headers of a request. Raises RolloutError if an exec plugin fails."""
+        """Return the headers of a request. Raises RolloutError, for example if a plugin fails."""
         with self._lock:
             if self._headers is None or time.monotonic() > self._headers_expiry:
                 self._headers = self._read_headers()
@@ -165,7 +166,7 @@ class Connection:
 
         headers = HTTPHeaderDict({"User-Agent": USER_AGENT})
         with self._translate_errors("the credentials cannot be renewed"):
-            token = self._token().strip()  # the file of a token ends with a newline
+            token = self._token().strip()  # the file of a token may end with a newline
         if not (token.isascii() and token.isprintable()):
             # The error of the HTTP library would contain the token.
             raise RolloutError(
@@ -182,7 +183,7 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """Return the value of the header Authorization ("Bearer TOKEN"), or "" without a token.
+        """Return the header Authorization (for example "Bearer TOKEN"), or "" without a token.
 
         Renews a token that expires soon.
         """
@@ -233,8 +234,7 @@ def command_options(params: t.Mapping[str, t.Any],
 def _context_of_several_files(options: Json) -> str:
     """Return the current context if several kubeconfig files are in use, else "".
 
-    kubectl uses the current context of the first file, and the kubernetes package that of the last
-    file.
+    kubectl uses the first current-context of the files, and the kubernetes package the last.
     """
     with contextlib.suppress(Exception):  # Connection reports an invalid kubeconfig
         from kubernetes.client.configuration import Configuration
@@ -249,7 +249,7 @@ def _context_of_several_files(options: Json) -> str:
 
 
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
-    """Return the default namespace, by the rules of kubectl."""
+    """Return the namespace of the context or of the pod, or else "default"."""
     options = _options(params, environment)
     with contextlib.suppress(Exception):  # Connection reports an invalid kubeconfig
         from kubernetes.client.configuration import Configuration

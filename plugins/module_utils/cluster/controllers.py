@@ -26,7 +26,7 @@ class _StoredController(t.NamedTuple):
 
 
 class _ControllersByName(IndexedControllers):
-    """A view of the stored controllers by name, without a copy."""
+    """A view of a snapshot of the store, by name. partners_of() reads the current store."""
 
     def __init__(self, stored: t.Mapping[str, _StoredController],
                  by_partner: t.Callable[[str], list[_StoredController]]) -> None:
@@ -56,7 +56,7 @@ class Controllers:
                                   index_value_of=lambda stored: stored.controller.partner)
 
     def fill(self) -> None:
-        """List the controllers on the first call; do nothing later. Raises RolloutError."""
+        """List the controllers unless a list has already succeeded. Raises RolloutError."""
         try:
             self._informer.fill()
         except Refused as refused:
@@ -106,7 +106,7 @@ class Controllers:
     def wait_for_changes(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None if all controllers were listed again, because the changes are then unknown.
+        Returns None if the watch has failed or missed a change: the changes are then unknown.
         Raises RolloutError.
         """
         try:

@@ -4,8 +4,8 @@
 
 """Define the interface between a rollout and a cluster.
 
-kubernetes.py implements it for an API server, simulated.py for check mode, and run/shared.py for a
-task with several controllers.
+kubernetes.py implements the interface for an API server, simulated.py for check mode, and
+run/shared.py for a task with several controllers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Gateway(RealCluster, t.Protocol):
     """
 
     def wait(self, seconds: float) -> t.Any:
-        """Wait at most `seconds` for a change. May return early without one."""
+        """Wait about `seconds` for a change (in run/shared.py, at least 1). May return early."""
 
     def refuse_forbidden_handover(self, controller: Controller) -> None:
         """Raise RolloutError if a dry run shows that RBAC or admission forbids a handover."""
 
     def warnings(self) -> list[Json]:
-        """Return the Events of type Warning."""
+        """Return the stored Events of type Warning, at most PAGE_SIZE."""
 
     def has_only_expected_pods(self, controller: Controller) -> bool:
-        """Return whether each pod is ready, or is starting or terminating without a problem."""
+        """Return True only if all pods are starting, running or terminating, without a restart."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """Return the last lines of a container's log, or [] if the log cannot be read.
@@ -45,52 +45,52 @@ class Gateway(RealCluster, t.Protocol):
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Return the states that the controller's pods have had since the previous call.
 
-        Includes the current states, and the last states of recently deleted pods. Returns None
-        without the permission to list pods.
+        Includes the current states. Of a recently deleted pod, includes only the last state.
+        Returns None without the permission to list pods.
         """
 
     def relist_pods(self) -> None:
-        """Replace the cached pods and Events by new lists."""
+        """List the pods of watched_pods() and the Events of warnings() again."""
 
     def rules(self) -> list[Json] | None:
-        """Return the RBAC rules of the user in the namespace, or None if the list is incomplete."""
+        """Return the user's RBAC rules in the namespace, or None if refused or incomplete."""
 
     def objects(self, resource: str) -> list[Json] | None:
-        """Return the first page of the objects of a resource, or None without permission."""
+        """Return the first page of the objects of a resource, or None if the list is refused."""
 
     def absence_reason(self, name: str) -> str:
         """Return the reason why there is no controller `name`, or ""."""
 
     def write(self, write: Write) -> bool:
-        """Send a write. Returns False if a precondition fails."""
+        """Send a write. Returns False if a precondition fails, or if a lost write had no effect."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         """Change the owner of pods while may_continue() is True.
 
-        Returns the number of changed pods.
+        Returns the number of pods with a confirmed change.
         """
 
     def record(self, event: Json) -> bool:
         """Create an Event. Returns False if the request failed.
 
         On a slow network, creates the Event in the background, and returns the result of the
-        previous call.
+        previous call, or True if this result is not yet known.
         """
 
     def lease(self, name: str) -> Json | None:
-        """Return a Lease, or None if it does not exist."""
+        """Return a Lease, or None if missing."""
 
     def put_lease(self, lease: Json) -> Json | None:
         """Create a Lease or, if `lease` has a resourceVersion, replace the stored Lease.
 
-        Returns the new stored Lease, or None if another client has changed the Lease meanwhile.
+        Returns the stored Lease, or None after a change by another client, or after a lost write.
         """
 
     def delete_lease(self, lease: Json) -> bool:
-        """Delete a Lease without a retry. Returns False if another client has changed it."""
+        """Delete a Lease without a retry. Returns False only after a conflict (409)."""
 
     def server_time(self) -> float:
-        """Return the time of the API server, in seconds since 1970."""
+        """Return the approximate time of the API server, in seconds since 1970."""
 
 
 def prefetch(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:

@@ -74,7 +74,7 @@ class Handovers(GatewayPart):
     def _reparent(self, patch: Patch) -> str | None:
         """Change the owner of a pod.
 
-        Returns the pod's resourceVersion, or None if the change may have failed.
+        Returns the pod's resourceVersion, or None without a confirmed change. Raises RolloutError.
         """
         try:
             return text(mapping(self._patch_pod(patch, is_write=True), "metadata"),
@@ -87,9 +87,9 @@ class Handovers(GatewayPart):
             raise self._patch_error(refused, patch) from refused
 
     def refuse_forbidden_handover(self, controller: Controller) -> None:
-        """Raise RolloutError if RBAC or admission denies a dry run with one pod.
+        """Raise RolloutError if RBAC or admission denies a dry run with the first matching pod.
 
-        Ignores other failures: for example, a webhook may not support dry runs.
+        Ignores other error responses: for example, a webhook may not support dry runs.
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):

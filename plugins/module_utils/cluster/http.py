@@ -4,7 +4,7 @@
 
 """Send requests to the API server, and retry them if a retry is safe.
 
-Retry-After and status 410 are handled as the Kubernetes API conventions require.
+The handling of Retry-After (up to MAX_RETRY_AFTER) and 410 follows the Kubernetes API conventions.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .refused import RETRIED_STATUSES, Refused
 
 #: Seconds. READ_TIMEOUT applies to each read of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
-#: Seconds between two attempts.
+#: Maximum seconds between two attempts without Retry-After. The minimum is half of each number.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
 #: Until the server has responded once, these few delays replace BACKOFF, because the address of the
 #: server may be wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 MAX_RETRY_SECONDS = 60.0
-#: A restarted API server responds with 401 or 403 until it has loaded all Roles.
+#: Seconds. A restarted API server may respond with 401 or 403 until its caches are filled.
 WARM_UP_SECONDS = 30.0
 #: Seconds.
 MAX_RETRY_AFTER = 30.0
@@ -50,17 +50,17 @@ PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: These media types request only metadata. METADATA is for a list, OBJECT_METADATA for one object.
+#: Media types that request only the metadata of a list (METADATA) or object (OBJECT_METADATA).
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: The columns of kubectl get.
+#: The media type that requests the columns of kubectl get.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 Result = t.TypeVar("Result")
 
 
 class OutcomeUnknown(Exception):
-    """The response to a write was lost. The write may have succeeded."""
+    """The response to a write is lost, truncated or 504. The write may have succeeded."""
 
 
 class ResponseTooLarge(RolloutError):
@@ -68,7 +68,7 @@ class ResponseTooLarge(RolloutError):
 
 
 class Unreachable(Exception):
-    """An attempt to send a request got no response."""
+    """An attempt to send a request got no complete response."""
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
@@ -77,7 +77,7 @@ class Unreachable(Exception):
 
 
 class Http:
-    """A thread-safe client of one API server."""
+    """A thread-safe client of an API server."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -86,7 +86,7 @@ class Http:
         self.clock_difference = 0.0
         self._lock = threading.Lock()
         self._has_responded = False
-        #: The last outage, by time.monotonic().
+        #: Time of the last outage, from time.monotonic().
         self._unreachable_at = -WARM_UP_SECONDS
         #: Seconds.
         self._min_latency = float("inf")
@@ -172,7 +172,7 @@ class Http:
         return status in RETRIED_STATUSES or (status in (401, 403) and is_warming_up)
 
     def get(self, collection: str, kind: str, namespace: str, name: str) -> Json | None:
-        """Return an object, or None if it does not exist. Raises Refused, RolloutError."""
+        """Return an object, or None after status 404. Raises Refused, RolloutError."""
         try:
             item = self.send("GET", f"{collection}/{path_segment(name)}")
         except Refused as refused:
@@ -192,7 +192,7 @@ class Http:
                   timeout: float = 0) -> tuple[int, t.Any, bytes]:
         """Send a request without retries; return the status, headers and body of the response.
 
-        max_bytes, timeout (seconds): limits for the body. 0 means the default.
+        max_bytes: of the body. timeout: seconds, for each read and for the body. 0: the default.
         Raises Unreachable, or RolloutError if a retry is useless.
         """
         import urllib3
@@ -204,7 +204,7 @@ class Http:
         self.count(method)
         start = time.monotonic()
         try:
-            # request() of urllib3 1.26 drops duplicate headers (Impersonate-Group).
+            # In POST, PUT and PATCH, request() of urllib3 1.26 joins Impersonate-Group headers.
             response = self.connection.pool.request_encode_url(
                 method, self.connection.server + path,
                 body=None if body is None else _encode(body), headers=headers,
@@ -267,8 +267,8 @@ class GatewayPart:
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
         #: The completed handovers after which the pods have not been listed again. The key is the
-        #: uid of the old owner. The value is (labels of the pods, highest resourceVersion of the
-        #: patches).
+        #: uid of the old owner. The value is (labels of the first pod, highest resourceVersion of
+        #: the patches).
         self._completed_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 
 
@@ -280,7 +280,7 @@ def _drop_field_sets(item: Json) -> Json:
 
 
 def _parse(data: bytes, server: str) -> Json | None:
-    """Return the object in a response, or None if the response is truncated or not JSON."""
+    """Return the object in a response, or None if the JSON is invalid. Raises RolloutError."""
     try:
         response = json.loads(data)
     except ValueError:
@@ -317,7 +317,7 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
 
     timeout: seconds, or 0 for BODY_TIMEOUT. Raises TimeoutError, and the exceptions of urllib3.
     """
-    # Prefer read1(), since read() waits for all 65536 bytes. urllib3 1 has no read1().
+    # Prefer read1(), since read() waits for all 65536 bytes. urllib3 1.26 has no read1().
     read = getattr(response, "read1", response.read)
     parts: list[bytes] = []
     timeout = timeout or BODY_TIMEOUT
@@ -343,9 +343,9 @@ def backoff(failure_count: int) -> float:
 
 
 def _encode(body: t.Any) -> bytes:
-    """Encode JSON exactly as Go's encoding/json does.
+    """Encode JSON with the escapes of Go's encoding/json.
 
-    The API server compares bytes in a "test" operation of a JSON patch.
+    The API server compares the bytes of strings in a "test" operation of a JSON patch.
     """
     document = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     for character, escape in _GO_ESCAPES:
@@ -358,7 +358,7 @@ def path_segment(name: str) -> str:
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 
-#: Characters that Go escapes, and their escapes.
+#: Characters that only Go escapes, and the escapes.
 _GO_ESCAPES = tuple((character.encode(), f"\\u{ord(character):04x}".encode())
                     for character in "&<>\u2028\u2029")
 

@@ -23,7 +23,7 @@ from .watch import Watch
 MAX_SILENCE = 10
 #: Maximum share of the run time for the list requests that MAX_SILENCE causes.
 MAX_RELIST_SHARE = 0.05
-#: Seconds between two lists if the objects are not watched.
+#: Minimum seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
 
 Value = t.TypeVar("Value")
@@ -57,9 +57,9 @@ class Store(t.Generic[Value]):
         #: Objects by index value and name.
         self._by_index: dict[str, dict[str, Value]] = collections.defaultdict(dict)
         self._snapshot: t.Mapping[str, Value] | None = None
-        #: By name. Also contains the objects that `convert` omits.
+        #: Versions by name, including the objects that `convert` omits.
         self._versions: dict[str, _Version] = {}
-        #: Last states of deleted objects, by uid. A late response or event must not add them again.
+        #: Last states of deleted objects, by uid. Late responses and events must not restore them.
         self._deleted_states: dict[str, Value | None] = {}
         self._history: list[Value] = []
         #: resourceVersion of the last list, or "" if only the first page was read.
@@ -79,7 +79,7 @@ class Store(t.Generic[Value]):
                     if index_value in self._by_index else [])
 
     def changes(self) -> list[Value]:
-        """Return the states stored since the last call, oldest first."""
+        """Return the states in events since the last call, oldest first."""
         with self._lock:
             history, self._history = self._history, []
             return history
@@ -90,7 +90,7 @@ class Store(t.Generic[Value]):
             return [stored for stored in self._deleted_states.values() if stored is not None]
 
     def put(self, item: Json) -> bool:
-        """Store an object unless the stored version is newer; return whether the store changed.
+        """Store an object unless outdated or deleted; return whether the store changed.
 
         Compares resourceVersions as numbers, because the response to a write may arrive before or
         after its watch event. Since Kubernetes 1.35, the API guarantees that these numbers are in
@@ -100,7 +100,7 @@ class Store(t.Generic[Value]):
             return self._put(item)
 
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete an object if the stored one has this uid."""
+        """Record the deletion of a uid, and delete the stored object with this uid, if any."""
         with self._lock:
             last_state = self._convert(item) if item and self._keeps_history else None
             self._record_deletion(uid, last_state)
@@ -109,7 +109,7 @@ class Store(t.Generic[Value]):
                 self._pop(name)
 
     def apply(self, item: Json) -> bool:
-        """Store the object of an event; return whether the stored objects changed."""
+        """Store the object of an event; return whether the store changed."""
         name, version = item["metadata"]["name"], _Version.from_api(item)
         with self._lock:
             stored_version = self._versions.get(name)
@@ -193,8 +193,8 @@ class Informer(t.Generic[Value]):
         """Initialize an empty informer, without a request.
 
         convert: returns None for an object that must not be stored.
-        is_watched: if False, list the objects every LIST_PERIOD seconds.
-        lists_all_pages: if False, store only the first page.
+        is_watched: if False, update() lists the objects at most every LIST_PERIOD seconds.
+        lists_all_pages: if False, list only the first page, and store at most PAGE_SIZE objects.
         """
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._lists_all_pages = is_watched, lists_all_pages
@@ -221,9 +221,9 @@ class Informer(t.Generic[Value]):
             self._watch.stop()
 
     def update(self, seconds: float = 0) -> list[Json] | None:
-        """Process the events of the watch; wait up to `seconds` for the first event.
+        """Process the events of the watch, if any; wait up to `seconds` for the first event.
 
-        Returns the changed objects, or None if it is unknown which objects have changed.
+        Returns the changed objects, or None if the changed objects are unknown.
         Raises Refused, RolloutError.
         """
         with self._update_lock:
@@ -273,7 +273,7 @@ class Informer(t.Generic[Value]):
     def _list_and_watch(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        If it does, the watch has missed the change and may be dead: open a new watch.
+        If is_watched, opens a watch on the first call, and after a change that the watch missed.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -306,7 +306,7 @@ class Informer(t.Generic[Value]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Compare resourceVersions. The result is False if one of them is not a number."""
+    """Return whether a resourceVersion is older; False for versions that are not numbers."""
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Load the cluster and the user of one context of a kubeconfig.
+"""Load the cluster and the user of a context in a kubeconfig.
 
-Exec plugins and inline certificates are handled here, the rest by the kubernetes package.
+This module handles exec plugins, certificates and paths, and the kubernetes package the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .certificates import Certificates
 
 _MAX_SHOWN_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: For a user with an exec plugin, only the first two fields are passed to the kubernetes package.
+#: For a user with an exec plugin, the kubernetes package gets only the first two fields.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
 #: In each pair, the first field has the path of a file. The second field can have the content of
 #: the file instead.
@@ -32,7 +32,7 @@ _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificat
 
 
 class Kubeconfig:
-    """The cluster and the user of one context of a kubeconfig."""
+    """The cluster and the user of a context in a kubeconfig."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
                  persist_token: bool) -> None:
@@ -70,7 +70,7 @@ class Kubeconfig:
     def load(self, configuration: t.Any) -> None:
         """Set the address and the credentials in a Configuration of the kubernetes package.
 
-        Raises RolloutError.
+        Raises RolloutError, and exceptions of the kubernetes package.
         """
         from kubernetes.config import kube_config
 
@@ -118,7 +118,7 @@ class Kubeconfig:
             configuration.cert_file = configuration.key_file = None
 
     def _resolved_cluster(self) -> Json:
-        """Return the cluster with absolute paths, and without the inline certificate.
+        """Return the cluster with resolved paths, and without the inline certificate.
 
         The kubernetes package resolves relative paths only in a kubeconfig that is a file.
         """
@@ -144,7 +144,7 @@ def _folder(node: t.Any) -> str:
 
 
 def _absolute_paths(fields: Json, folder: str, field_pairs: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the path fields with absolute paths, except fields whose inline field is set, too."""
+    """Return the path fields, resolved in the folder, except paths with an inline field."""
     return {path_field: os.path.normpath(os.path.join(folder, fields[path_field]))
             for path_field, inline_field in field_pairs
             if path_field in fields and inline_field not in fields}

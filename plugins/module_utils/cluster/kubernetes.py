@@ -208,7 +208,7 @@ def _names_with_partners(items: list[Json]) -> set[str]:
 def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
     """Return whether a write without a response has taken effect.
 
-    before, stored: the object before and after the write; None if it does not exist.
+    before, stored: the object before and after the write, or None.
     """
     if isinstance(write, Delete):
         return (stored is None or stored["metadata"]["uid"] != write.preconditions["uid"]

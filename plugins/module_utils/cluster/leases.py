@@ -19,7 +19,7 @@ _REFUSED_LEASE_ADVICE = (
 
 
 class Leases(GatewayPart):
-    """The Leases of a namespace. gateway.py documents the methods."""
+    """The Leases of a namespace; see gateway.py."""
 
     @property
     def _leases_path(self) -> str:

@@ -25,7 +25,7 @@ _MAX_BYTES = 2**21
 
 
 def with_manifest(params: Json) -> Json:
-    """Return the parameters, with the manifest at the URL in src as `src_content`.
+    """Return the parameters, with `src_content` if src is a URL and the task rolls nothing back.
 
     Raises RolloutError.
     """
@@ -36,7 +36,7 @@ def with_manifest(params: Json) -> Json:
 
 
 def secrets(params: Json) -> set[str]:
-    """Return the password in the URL of src, in several encodings."""
+    """Return the password, or else the user name, in the URL of src, in several encodings."""
     return masking.option_secrets({"host": str(params.get("src") or "")}, {})
 
 

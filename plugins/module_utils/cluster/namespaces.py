@@ -18,7 +18,7 @@ from .refused import Refused
 def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]) -> list[str]:
     """Return the names of the matching namespaces that are not terminating.
 
-    Raises RolloutError, also if there is none.
+    Raises RolloutError, for example if no namespace matches.
     """
     selector = ",".join(label_selectors)
     with contextlib.closing(Http(connection)) as http:

@@ -181,7 +181,7 @@ class Pods(GatewayPart):
                 informer.relist()
 
     def warnings(self) -> list[Json]:
-        """Return the Events of type Warning. The first call starts their watch."""
+        """Return at most PAGE_SIZE Events of type Warning. The first call lists the Events."""
         informer = self._informer(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
                                   {"fieldSelector": "type=Warning"}, lambda event: True)
         return list(informer.store.objects().values())

@@ -40,8 +40,8 @@ class Refused(Exception):
     def is_conflict(self, write: Write) -> bool:
         """Return whether the write conflicts with a change by another client."""
         if self.status == 422:
-            # A failed "test" operation is a conflict. Its Status has no causes, and mentions no
-            # webhook.
+            # A failed "test" operation is a conflict: a Status without causes, and without the
+            # denial of a webhook.
             causes = (self.status_object.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent

@@ -69,7 +69,7 @@ class RelatedObjects(GatewayPart):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of the controllers with these uids. () means all.
 
-        Returns None if the user has no permission to list them. Raises RolloutError.
+        Returns None if the list is refused, for example without permission. Raises RolloutError.
         """
         items = self._revisions(self.kind.revisions_selector(uids))
         if items is None or not uids:

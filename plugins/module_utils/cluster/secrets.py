@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Fields of a user in a kubeconfig. Nested fields are secret, too, except _PUBLIC_FIELDS.
+#: Fields of a kubeconfig, at any depth. Nested fields are secret, too, except _PUBLIC_FIELDS.
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
 _PUBLIC_FIELDS = {"name"}
 _URL_OPTIONS = ("host", "proxy")
@@ -24,16 +24,16 @@ _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _MAX_NAME_LENGTH = 255
 #: A longer value counts as a path only if it exists or looks like a path.
 _MAX_PATH_LENGTH = 40
-#: No token, key or base64 text has one of these endings.
+#: Endings of file names. Tokens, keys and base64 texts end otherwise.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: In messages, Ansible shows MASK instead of a secret. In results, Ansible shows HIDDEN instead of
-#: the value of an option with no_log.
+#: Ansible shows MASK instead of a secret within a text, and HIDDEN instead of a value that equals a
+#: secret.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
-    """Return the secrets of the connection options."""
+    """Return the secrets of the connection options, and of the proxies in the environment."""
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
         secrets.add(_basic_auth(f"{options.get('username')}:{options['password']}"))
@@ -78,9 +78,9 @@ def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
 
 
 def plugin_values(kubeconfig: t.Any) -> set[str]:
-    """Return the values in the arguments and variables of exec plugins.
+    """Return the values of more than 3 characters in arguments and variables of exec plugins.
 
-    Most of them are not secret, so mask them only in the message of a plugin.
+    Most of these values are not secret, so mask the values only in errors of the connection.
     """
     plugins = [mapping(entry, "user", "exec") for entry in objects(kubeconfig, "users")]
     arguments = [str(argument) for plugin in plugins if isinstance(plugin.get("args"), list)

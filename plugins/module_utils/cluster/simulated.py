@@ -22,7 +22,7 @@ from .gateway import Gateway
 class SimulatedGateway:
     """The gateway of check mode, with a model of the controllers and pods.
 
-    In the model, all pods become ready. Dry runs, and reads of other objects, use the cluster.
+    In the model, all pods become ready. Dry runs, and most reads of other objects, use the cluster.
     """
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],

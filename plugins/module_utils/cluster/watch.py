@@ -49,7 +49,7 @@ class Watch:
 
         After an event of type ERROR, the caller must list the objects, and call restart().
         """
-        # The thread starts only here, so that a task that never waits needs no permission to watch.
+        # Start the thread only here: a task that never waits needs no permission to watch.
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, daemon=True)
             self._thread.start()

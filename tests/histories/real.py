@@ -444,5 +444,6 @@ def _is_settled(item: Json, broken_count: int) -> bool:
         return False
     if "desiredNumberScheduled" in status:
         return (status["desiredNumberScheduled"] == status["currentNumberScheduled"]
-                and status["desiredNumberScheduled"] - status["numberReady"] <= broken_count)
+                and (status["desiredNumberScheduled"] - status.get("numberAvailable", 0)
+                     <= broken_count))
     return status.get("replicas", 0) - status.get("readyReplicas", 0) <= broken_count

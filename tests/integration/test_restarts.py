@@ -103,8 +103,12 @@ def test_update_completes_after_a_short_outage(
             outage.end()
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
-    assert len(observer.new_pods) == REPLICAS and observer.new_pods == uids(namespace.pods())
-    assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
+    # If the API server dies during the deletion of a pod, the controller manager may delete another
+    # pod as well, and replace it.
+    surplus = int(component == "kube-apiserver" and moment == MIDDLE)
+    assert uids(namespace.pods()) <= observer.new_pods
+    assert len(namespace.pods()) == REPLICAS and len(observer.new_pods) <= REPLICAS + surplus
+    assert observer.min_ready >= REPLICAS - surplus and observer.max_pods <= REPLICAS + 1
     assert "foo" not in observer.controllers_deleted and observer.restarts == 0
     assert namespace.end_state() == expected_state
     assert not namespace.roll(image="myimage:v2")["changed"]

@@ -290,6 +290,7 @@ class SilentWatch:
 def listed_controllers(monkeypatch):
     """Return (cache, server). Each wait_for_changes() of the cache lists the controllers again."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
+    monkeypatch.setattr(informer, "MAX_RELIST_SHARE", float("inf"))  # also after a slow list
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
     server = FakeHttp(item("5"))
     cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import (
@@ -243,6 +244,48 @@ def _size(item: Json) -> int:
     return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 
+def refuse_invalid_settings(spec: Json, kind: Kind) -> None:
+    """Raise AssertionError if the API server would refuse the settings of an update.
+
+    Source: ValidateDeploymentSpec, validateDaemonSetSpec and ValidateStatefulSetSpec in
+    pkg/apis/apps/validation/validation.go.
+    """
+    for field in ("minReadySeconds", "progressDeadlineSeconds", "revisionHistoryLimit"):
+        value = spec.get(field)
+        assert value is None or (type(value) is int and 0 <= value < 2**31), f"{field}: {value!r}"
+    deadline, seconds = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
+    assert deadline is None or deadline > seconds, (
+        f"progressDeadlineSeconds ({deadline}) must be greater than minReadySeconds ({seconds})")
+    strategy = spec["strategy" if kind is Kind.DEPLOYMENT else "updateStrategy"]
+    numbers = strategy.get("rollingUpdate")
+    if strategy["type"] != "RollingUpdate":
+        assert kind is Kind.DAEMON_SET or numbers is None, strategy
+        return
+    sizes = {field: _int_or_percent(numbers[field])
+             for field in ("maxSurge", "maxUnavailable") if field in (numbers or {})}
+    is_percent_valid = {field: size <= 100 or not str(numbers[field]).endswith("%")
+                        for field, size in sizes.items()}
+    assert is_percent_valid.get("maxUnavailable", True), strategy
+    if kind is Kind.STATEFUL_SET:
+        partition = (numbers or {}).get("partition", 0)
+        assert type(partition) is int and partition >= 0, strategy
+        assert sizes.get("maxUnavailable") != 0 and "maxSurge" not in sizes, strategy
+    elif kind is Kind.DEPLOYMENT:
+        assert sum(({"maxSurge": 25, "maxUnavailable": 25} | sizes).values()), strategy
+    else:
+        counts = {"maxSurge": 0, "maxUnavailable": 1} | sizes
+        assert is_percent_valid.get("maxSurge", True), strategy
+        assert list(map(bool, counts.values())).count(True) == 1, strategy
+
+
+def _int_or_percent(value: t.Any) -> int:
+    """Return the number in an IntOrString, as getIntOrPercentValue does."""
+    is_valid = (type(value) is int and 0 <= value < 2**31) or (
+        type(value) is str and re.fullmatch("[0-9]+%", value))
+    assert is_valid, f"{value!r} is neither a number nor a percentage"
+    return int(str(value).removesuffix("%"))
+
+
 class DeploymentModel(SettlingMixin, SimulatedDeployments):
     """Deployments, with their ReplicaSets in a ClusterModel."""
 
@@ -259,12 +302,7 @@ class DeploymentModel(SettlingMixin, SimulatedDeployments):
         """Apply a write. Raises AssertionError if the API server would refuse the Deployment."""
         is_written = super().write(write)
         if item := self.items.get(write.name):
-            # ValidateDeploymentSpec in pkg/apis/apps/validation/validation.go
-            settings = Deployment.from_api(item).settings
-            seconds, deadline = settings["minReadySeconds"], settings["progressDeadlineSeconds"]
-            assert deadline is None or deadline > (seconds or 0), (
-                f"progressDeadlineSeconds ({deadline}) must be greater than minReadySeconds "
-                f"({seconds})")
+            refuse_invalid_settings(item["spec"], Kind.DEPLOYMENT)
         return is_written
 
     def moves(self) -> list[Move]:
@@ -304,6 +342,14 @@ class RevisionModel:
     """Mixin for StatefulSets and DaemonSets. Pods with a broken image never become ready."""
 
     broken_images: frozenset[str] = frozenset()
+    kind: t.ClassVar[Kind]
+
+    def write(self, write: Write) -> bool:
+        """Apply a write. Raises AssertionError if the API server would refuse the object."""
+        is_written = super().write(write)
+        if item := self.items.get(write.name):
+            refuse_invalid_settings(item["spec"], self.kind)
+        return is_written
 
     def copy(self) -> t.Self:
         duplicate = copy.copy(self)

@@ -37,8 +37,9 @@ def surge_and_unavailable(
 
 
 def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
-    """Return `unavailable`, limited by the budgets."""
-    return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets)])
+    """Return `unavailable`, limited by the budgets. Without pods, no budget matters."""
+    return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets
+                               if desired)])
 
 
 def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,

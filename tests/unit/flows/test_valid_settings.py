@@ -15,14 +15,18 @@ import itertools
 import pytest
 from builders import NOW, run_to_end, template
 from cluster_models import DaemonSetModel, DeploymentModel, StatefulSetModel, record
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, Step, put
 
 KINDS = ["Deployment", "StatefulSet", "DaemonSet"]
+SIZES = [0, 1, 3, 6]
 LIMITS = [0, 3, "0%", "1%", "50%"]
 BUDGETS = [{}, {"minAvailable": 2}, {"minAvailable": "100%"}, {"maxUnavailable": 0},
            {"maxUnavailable": 1}, {"maxUnavailable": "50%"}]
@@ -78,6 +82,13 @@ def cluster(kind, size, strategy):
     return model
 
 
+def resize(kind, model, size):
+    if kind == "DaemonSet":
+        model.set_nodes("foo", [f"node-{number}" for number in range(size)])
+    else:
+        model.write(Patch("foo", (put("/spec/replicas", size),), kind))
+
+
 def budgets(spec):
     selector = {"selector": {"matchLabels": {"app": "foo"}}}
     return ({"metadata": {"name": "pdb"}, "spec": {**selector, **spec}},) if spec else ()
@@ -87,6 +98,19 @@ def decide(request, model, **facts):
     flow, memory = choose(request), Memory(now=NOW, has_begun=True, server_time=seconds(NOW))
     request = flow.resolve_revision(request, model, memory)
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_rollback_of_an_update_before_the_budget(kind, budget):
+    rollback = parse_request({"name": "foo", "kind": kind, "state": "rolled_back"})
+    for size, strategy in itertools.product(SIZES, STRATEGIES[kind]):
+        model = cluster(kind, size, strategy)
+        run_to_end(decide, REQUESTS[kind][0], model, until="update")
+
+        with contextlib.suppress(RolloutError):  # the budget allows no disruption
+            run_to_end(decide, rollback, model, budgets=budgets(budget))
+            assert record(model)["outcome"] == "rolled_back"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,3 +125,26 @@ def test_no_budget_matters_without_pods(kind, budget):
 
             run_to_end(decide, request, model, budgets=budgets(budget))
             assert record(model)["outcome"] == "updated"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=200)
+@given(data=st.data())
+def test_settings_in_a_random_order(kind, data):
+    """Start and kill clients with any requests, and change the size and the budget at any time."""
+    model = cluster(kind, data.draw(st.sampled_from(SIZES)),
+                    data.draw(st.sampled_from(STRATEGIES[kind])))
+    for _stage in range(data.draw(st.integers(1, 4))):
+        request = data.draw(st.sampled_from(REQUESTS[kind]))
+        budget = data.draw(st.sampled_from(BUDGETS))
+        if data.draw(st.booleans()):
+            resize(kind, model, data.draw(st.sampled_from(SIZES)))
+        for choice in data.draw(st.lists(st.integers(0, 9), max_size=12)):
+            moves = model.moves()
+            if choice and moves:
+                model.make(moves[choice % len(moves)])
+                continue
+            with contextlib.suppress(RolloutError):
+                decision = decide(request, model, budgets=budgets(budget))
+                if isinstance(decision, Step):
+                    model.write(decision.write)

@@ -51,7 +51,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
         # A rollback without a surge may make one pod unavailable, even if the budgets allow none.
-        return 0, max(allowed, self.request.state.rolls_back)
+        return 0, max(allowed, int(self.request.state.rolls_back))
 
     @property
     def _strategy_numbers(self) -> Json:

@@ -46,7 +46,7 @@ class StatefulSetSettings(RevisionDrivenSettings[StatefulSetObserved]):
         limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
         # A rollback may make one pod unavailable, even if the budgets allow none.
-        return 0, max(allowed, request.state.rolls_back)
+        return 0, max(allowed, int(request.state.rolls_back))
 
     def strategy_during_update(self, *, is_desired_template_set: bool) -> Json:
         primary, new_limit = self.primary, self.surge_and_unavailable[1]

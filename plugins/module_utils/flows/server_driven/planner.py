@@ -96,7 +96,7 @@ class Planner(Rules[ObservedT]):
         # | rolling back | the requested update is being rolled back | **update** to its template |
         reverses_rollback = record.is_rolling_back and (
             record.request == self.request.fingerprint
-            or record.before == images_of(desired_template))
+            or record.after != record.before == images_of(desired_template))
         if self.request.revision_template is not None or reverses_rollback:
             return self.begin(desired_template, Rollout.UPDATING)
         # | updating, rolling back | another template is desired | error: an update is in progress |

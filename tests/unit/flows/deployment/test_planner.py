@@ -303,6 +303,20 @@ def test_rollback_in_progress_is_reversed_by_an_update():
         decide(ROLLBACK, model)
 
 
+def test_rollback_of_an_update_with_the_same_images_is_not_reversed_by_another_request():
+    model = cluster()
+    with_checksum = dataclasses.replace(request_for(image="myimage:v1"), checksums={"foo": "1"})
+    run_task(RESTART, model, until="update")
+    model.settle()
+    run_task(ROLLBACK, model, until="update")
+    model.make(model.moves()[0])
+
+    assert isinstance(decide(RESTART, model), Step)
+    for request in (with_checksum, V3):
+        with pytest.raises(RolloutError, match="another update is being rolled back"):
+            decide(request, model)
+
+
 def test_second_rollback_changes_nothing():
     model = cluster()
     before = foo_of(model).settings

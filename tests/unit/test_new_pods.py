@@ -146,9 +146,15 @@ def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
         "a rollback must not change which pods are new")
 
 
-def test_analysis_without_revisions_names_the_missing_permission(make_world):
+@pytest.mark.parametrize("is_rolling_back", [False, True], ids=["update", "rollback"])
+def test_analysis_without_revisions_names_the_missing_permission(make_world, is_rolling_back):
     world = make_world("DaemonSet")
     world.update(image="myimage:v2", pause_at="1")
+    if is_rolling_back:
+        write_count = len(world.writes)
+        with pytest.raises(RolloutError, match="stopped"):
+            world.run(parse_request({"name": "foo", "kind": "DaemonSet", "state": "rolled_back"}),
+                      reason_to_stop=lambda: "enough" if len(world.writes) > write_count else "")
     world.hides_revisions = True
 
     with pytest.raises(RolloutError, match="its history cannot be read") as error:

@@ -132,7 +132,7 @@ class RevisionDrivenFlow(ServerDrivenFlow[RevisionDrivenT]):
         old, new = _sides(observed, primary, direction)
         new_labels: Json = {}
         if direction:
-            new_labels[object_meta.POD_REVISION] = _label_of_new_pods(observed, direction)
+            new_labels[object_meta.POD_REVISION] = _label_of_new_pods(observed, primary, direction)
         return RolloutStatus(primary, old=old, new=new, growing=primary,
                              holders=(Holder(primary, new_labels),),
                              progress=_progress_number(primary))
@@ -175,19 +175,21 @@ def _progress_number(primary: RevisionDriven) -> int:
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
 
-def _label_of_new_pods(observed: RevisionDrivenObserved, direction: str) -> str:
+def _label_of_new_pods(observed: RevisionDrivenObserved, primary: RevisionDriven,
+                       direction: str) -> str:
     """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    Without the ControllerRevision, return its name in the status or the record. For a StatefulSet,
-    this name is the label.
+    Without the ControllerRevision of a StatefulSet, return its name in the status or the record:
+    this name is the label. For a DaemonSet, the label is the hash in the name.
     """
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")
                 or observed.present_revision_name)
     # In the record of a rollback, previous_name is the undone ControllerRevision.
     undone_name = observed.rollout.previous_name if observed.rollout else ""
+    has_hash = primary.kind.history_label == object_meta.POD_REVISION
     return next((revision.pod_revision for revision in observed.history
-                 if revision.name == undone_name), undone_name)
+                 if revision.name == undone_name), "" if has_hash else undone_name)
 
 
 def _sides(observed: RevisionDrivenObserved, primary: RevisionDriven,

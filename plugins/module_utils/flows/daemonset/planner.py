@@ -241,9 +241,11 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                     after=f"the controller continues after {primary.updated} new pods")
 
     def _wait_with_overdue_pods(self, overdue_pods: list[DaemonPod]) -> Wait:
+        """Return the wait for pods, which names at most three of the overdue pods."""
         suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
-                         for pod in overdue_pods)
-        return Wait(f"{self.wait_for_progress().until}{suffix}")
+                         for pod in overdue_pods[:3])
+        more = f"; {len(overdue_pods) - 3} more pods should have gone" if overdue_pods[3:] else ""
+        return Wait(f"{self.wait_for_progress().until}{suffix}{more}")
 
     def _next_old_pod(self, live_pods: list[DaemonPod], new_revision: str,
                       may_delete_ready_pod: bool) -> DaemonPod | None:

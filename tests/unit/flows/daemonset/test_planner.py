@@ -306,6 +306,21 @@ def test_overdue_terminating_pod_is_named(deletion_time, is_overdue, now):
         f"{deletion_time}") is is_overdue
 
 
+def test_at_most_three_overdue_pods_are_named():
+    model = cluster(9)
+    request = request_for(image="myimage:v2", pause_at="8", max_unavailable="6")
+    run_task(request, model, until="update")
+    model.settle()
+    pods = DaemonSetModel.all_pods(model, foo_of(model))
+    overdue_pods = [{"metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-21T09:58:59Z"},
+                     "spec": {"nodeName": pod["spec"]["nodeName"]}} for pod in pods[:6]]
+    model.all_pods = lambda controller: [*overdue_pods, *pods[6:]]
+
+    until = decide(request, model).until
+
+    assert until.count("; pod foo-") == 3 and until.endswith("; 3 more pods should have gone")
+
+
 def test_max_unavailable_is_respected():
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="3", max_unavailable="2")

@@ -169,8 +169,11 @@ class SplitCluster(PodCountingCluster):
             self.check_receivers()
 
     def check_receivers(self):
-        """Assert that each Service with a weight in the route exists and has a ready pod."""
-        for rule_ in self.world.rules:
+        """Assert that each Service with a weight exists and has a ready pod.
+
+        The Gateway sends requests by the rules of its last observation.
+        """
+        for rule_ in (*self.world.rules, *self.world.gateway_rules):
             for item in rule_["backendRefs"]:
                 if item["weight"]:
                     name = item["name"]

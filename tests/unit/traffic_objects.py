@@ -102,6 +102,8 @@ class World:
 
     def __init__(self, *rules, services=(), versions=VERSIONS):
         self.route = route(*rules)
+        #: The rules that the Gateway uses: those of its last observation.
+        self.gateway_rules = self.rules
         items = [service(), service("bar", {"app": "bar"}), *services]
         self.services = {item["metadata"]["name"]: item for item in items}
         self.ready = {item["metadata"]["uid"] for item in items}
@@ -121,8 +123,8 @@ class World:
         """Return the state as text, without resourceVersions except in the route's record."""
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
-        return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),
-                           self.annotation, self.versions.new], sort_keys=True)
+        return json.dumps([{**self.route, "metadata": metadata}, self.gateway_rules, uids,
+                           sorted(self.ready), self.annotation, self.versions.new], sort_keys=True)
 
     @property
     def annotation(self):
@@ -217,24 +219,26 @@ class World:
     def observe_route(self):
         generation = self.route["metadata"]["generation"]
         self.route = {**self.route, "status": {"parents": [parent(generation)]}}
+        self.gateway_rules = self.rules
 
     def settle(self):
         self.become_ready()
         self.observe_route()
 
-    def service_names_in_rules(self):
+    def service_names_in_rules(self, rules=None):
         """Return the names of the Services in the rules, including mirrors."""
-        return [item["name"] for entry in self.rules for item in (
+        return [item["name"] for entry in rules or self.rules for item in (
             *entry["backendRefs"], *(part["requestMirror"]["backendRef"]
                                      for part in entry.get("filters", ())
                                      if "requestMirror" in part))]
 
     def check(self):
-        """Assert that the route has only ready Services, and that foo and bar exist."""
-        for name in self.service_names_in_rules():
-            assert name in self.services, f"the route names {name}, which does not exist"
-            uid = self.services[name]["metadata"]["uid"]
-            assert uid in self.ready, f"the route names {name}, which is not ready"
+        """Assert that the route and the Gateway have only ready Services, and foo and bar exist."""
+        for rules in (self.rules, self.gateway_rules):
+            for name in self.service_names_in_rules(rules):
+                assert name in self.services, f"the route names {name}, which does not exist"
+                uid = self.services[name]["metadata"]["uid"]
+                assert uid in self.ready, f"the route names {name}, which is not ready"
         assert {"foo", "bar"} <= self.services.keys()
 
 

@@ -15,8 +15,8 @@ controller.
 
 The comments `| ... |` are the rows of two tables in docs/how-to/traffic-split.md (a test compares
 comments and tables). The first comment of each table has the titles of the columns. The first row
-that applies decides. "Restore the route" means the next step of planner.restore(). The "old
-Service" is the Service of the old pods.
+that applies decides. "Restore the route" means the next step of planner.restore(). The page also
+defines the "old Service".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Action, Decision, Done, Step
 from . import rules
-from .observed import Observed, creations_of
+from .observed import Observed, Route, creations_of
 from .planner import (
     WAIT_FOR_GATEWAYS,
     patch_routes_annotation,
@@ -110,13 +110,14 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
         if observed.is_route_named_by_controller:
             return remove_route_from_annotation(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {controller_name}")
-    # | restored, or all requests for the new pods | all requests go to the new pods | done |
-    if goal is Goal.SWITCHED and sends_all_to_new_pods(observed):
-        return Done(f"all requests of {observed.route.name} go to the new pods of "
-                    f"{controller_name}")
     # | restored | any other case | restore the route |
-    # | restored, or all requests for the new pods | any other case | restore the route |
-    return _plan_old_only(controller_name, observed) if goal is Goal.OLD_ONLY else restore(observed)
+    # | restored, or all requests for the new pods | old pods may get requests | restore the route |
+    if goal is Goal.RESTORED or (goal is Goal.SWITCHED and not sends_all_to_new_pods(observed)):
+        return restore(observed)
+    step = _take_requests_from_new_pods(observed) if goal is Goal.OLD_ONLY else None
+    share = "no" if goal is Goal.OLD_ONLY else "all"
+    return step or _wait_for_gateways(observed.route, Done(
+        f"{share} requests of {observed.route.name} go to the new pods of {controller_name}"))
 
 
 def sends_all_to_new_pods(observed: Observed) -> bool:
@@ -128,13 +129,12 @@ def sends_all_to_new_pods(observed: Observed) -> bool:
             and not rules.has_weight(route.rules, (observed.original, pair.old), route.namespace))
 
 
-def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
+def _take_requests_from_new_pods(observed: Observed) -> Decision | None:
+    """Return the next step that takes the requests of a split from the new pods, or None."""
     route = observed.route
-    # | no requests for the new pods | no requests go to the Services of the split | done |
-    done = Done(f"no requests of {route.name} go to the new pods of {controller_name}")
     if not rules.has_requests(route.rules, observed.split_names, route.namespace):
-        return done
-    # | no requests for the new pods | the old Service is unknown or not ready | restore the route |
+        return None
+    # | no requests for the new pods | requests of a split lack an old Service | restore the route |
     # The Service of the new pods need not be ready: the new pods may be defective, and get no
     # requests.
     pair = _known_pair(observed)
@@ -144,12 +144,17 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     record = route.record or Record(original_name, route.resource_version)
     changed_rules = rules.send_to_old(route.rules, original_name, route.namespace,
                                       observed.split_names, record, pair.old)
-    # | no requests for the new pods | the new pods get requests | send all to the old Service |
-    if changed_rules != list(route.rules):
-        return update_rules(route, dataclasses.replace(record, match=()), changed_rules,
-                            {original_name, *pair.names})
-    # | no requests for the new pods | a Gateway has not observed the rules | wait |
-    # | no requests for the new pods | all Gateways have observed the rules | done |
+    # | no requests for the new pods | new pods get requests of a split | send all to the old pods |
+    if changed_rules == list(route.rules):
+        return None
+    return update_rules(route, dataclasses.replace(record, match=()), changed_rules,
+                        {original_name, *pair.names})
+
+
+def _wait_for_gateways(route: Route, done: Done) -> Decision:
+    # A Gateway sends requests by the rules of its last observation.
+    # | every | a Gateway has not observed the rules | wait |
+    # | every | all Gateways have observed the rules | done |
     return done if route.is_current else WAIT_FOR_GATEWAYS
 
 

@@ -40,6 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     scale,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import planner
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow import (
     Goal,
     goal_of,
@@ -51,6 +52,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
+#: Sends all requests to the new pods.
+ALL_TO_NEW = dataclasses.replace(SPLIT, share=Share(100, 100))
 ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
 KEEP_OLD = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
@@ -140,6 +143,20 @@ def test_rollback_keeps_held_requests(versions):
     assert plan_for(world, Goal.RESTORED).after.startswith("foo 1")
 
 
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, ALL_TO_NEW, ZERO_SHARE, RESTORE],
+                         ids=["split", "match", "switch", "back", "restored"])
+@pytest.mark.parametrize("goal", [Goal.OLD_ONLY, Goal.RESTORED, Goal.SWITCHED])
+def test_no_goal_is_reached_before_the_gateway_has_observed_the_rules(goal, request_):
+    """A task is killed after its first write. The Gateway observes no change."""
+    world = split_world(ALL_TO_NEW if request_ == SPLIT else SPLIT)
+    decision = planner.plan(request_, world.observed(request_))
+    assert world.write(decision.write) and world.rules != world.gateway_rules
+    while isinstance(decision := plan_for(world, goal), Step):
+        assert world.write(decision.write)
+        world.check()
+    assert decision == WAIT_FOR_GATEWAYS
+
+
 def test_rollback_does_not_wait_for_the_new_pods():
     world = split_world()
     new_service = world.rules[0]["backendRefs"][2]["name"]
@@ -212,7 +229,7 @@ def test_split_with_deleted_services_is_recognized_by_the_recorded_service():
 
 
 def test_update_without_a_pause_keeps_a_switched_route():
-    world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
+    world = split_world(ALL_TO_NEW)
     assert plan_for(world, Goal.SWITCHED) == Done("all requests of edge go to the new pods of foo")
     assert "foo 1" in plan_for(world, Goal.RESTORED).after
     assert "foo 1" in plan_for(split_world(), Goal.SWITCHED).after
@@ -233,7 +250,7 @@ def test_order_of_the_backends_does_not_matter(old_weight):
 
 @pytest.mark.parametrize("receiver", ["foo", "the Service of the old pods"])
 def test_update_restores_a_switched_route_if_another_client_sends_requests_to_old_pods(receiver):
-    world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
+    world = split_world(ALL_TO_NEW)
     old = world.rules[0]["backendRefs"][1]["name"]
     name = receiver if receiver == "foo" else old
     world.put_rules([*world.rules, rule(backend(name), path="/other")])
@@ -241,7 +258,7 @@ def test_update_restores_a_switched_route_if_another_client_sends_requests_to_ol
 
 
 def test_update_restores_a_switched_route_if_the_versions_are_unknown():
-    world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
+    world = split_world(ALL_TO_NEW)
     world.versions = None
     assert restores_for_an_update_to_the_end(world) and share_of(world.observed(SPLIT)) == ""
 

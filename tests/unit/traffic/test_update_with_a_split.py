@@ -247,6 +247,19 @@ def test_update_after_a_split_killed_at_any_write(kind, next_task, is_after_writ
         assert write_number > 5
 
 
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
+@pytest.mark.parametrize("split", [{"weight": "100%"}, {"weight": "0%"}, {"restores": True}],
+                         ids=["switch", "back", "restored"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_waits_until_the_gateway_has_observed_a_killed_split(kind, split, next_task):
+    cluster = paused_cluster(kind)
+    assert cluster.split(**split, death=(1, True)) is None
+    assert cluster.world.gateway_rules != cluster.world.rules
+    result = cluster.roll(**next_task)
+    assert isinstance(result, dict), result
+    cluster.assert_nothing_left()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_check_mode_plans_the_steps_of_the_route(kind):
     for params in (RESUME, ROLLBACK):
@@ -277,7 +290,8 @@ def test_update_without_the_annotation_reads_no_route():
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
     cluster = paused_cluster(kind)
-    cluster.is_observing = False
+    # The Gateway is down, and sends no requests.
+    cluster.is_observing, cluster.world.gateway_rules = False, []
     error = cluster.roll(**ROLLBACK)
     assert isinstance(error, RolloutError) and "each Gateway has observed" in error.what
     (warning,) = error.progress["warnings"][-1:]
@@ -289,10 +303,12 @@ def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
     cluster.assert_nothing_left()
 
 
+@pytest.mark.parametrize("weight", [None, "100%"], ids=["split", "switch"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_without_a_pause_does_not_begin_before_the_route_is_observed(kind):
+def test_update_without_a_pause_does_not_begin_before_the_route_is_observed(kind, weight):
     cluster = paused_cluster(kind)
     cluster.is_observing = False
+    assert weight is None or cluster.split(weight, death=(1, True)) is None
     before = len(cluster.pods), cluster.images
     error = cluster.roll(**RESUME)
     assert isinstance(error, RolloutError) and "each Gateway has observed" in error.what

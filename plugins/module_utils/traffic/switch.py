@@ -176,7 +176,9 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
             f"{TRAFFIC_SELECTOR}, or the selector",
             next_command=("to let the Service select all pods:", request.restore_command))
     # | restored, or all requests for the new pods | only the new pods are selected | done |
-    if goal is Goal.SWITCHED and versions and selected_version == versions.new:
+    # Without new pods, versions.new is "", too.
+    if (goal is Goal.SWITCHED and selected_version and versions
+            and selected_version == versions.new):
         message = f"all requests of {service.name} go to the new pods of {request.name}"
         return _wait_for_endpoints(observed, service, Done(message))
     if goal is Goal.OLD_ONLY and selected_version and versions:
@@ -204,8 +206,9 @@ def selects_controller_pods(request: TrafficRequest, observed: Observed) -> bool
 def share_of(request: TrafficRequest, observed: Observed) -> str:
     """Return the new pods' share of the requests: "0%", "100%", or "" if unknown."""
     versions, service = observed.versions, observed.service
-    shares = {versions.old: "0%", versions.new: "100%"} if versions else {}
-    return shares.get(_selected_version(request, service), "") if service else ""
+    version = _selected_version(request, service) if service else ""
+    shares = {versions.old: "0%", versions.new: "100%"} if version and versions else {}
+    return shares.get(version, "")
 
 
 def split_services(request: TrafficRequest, observed: Observed) -> list[str]:

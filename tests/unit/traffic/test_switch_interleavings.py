@@ -14,7 +14,7 @@ import json
 
 import pytest
 from builders import rc
-from traffic_objects import KEY, LABELS, NAMESPACE, VERSIONS, service
+from traffic_objects import BEFORE_UPDATE, KEY, LABELS, NAMESPACE, VERSIONS, service
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -27,6 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
     apply_patch,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow import Goal
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import (
     SERVICE_NAME,
     Objects,
@@ -41,7 +42,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.switch import (
     WAIT_FOR_ENDPOINTS,
+    follow,
     plan,
+    share_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.warnings import warnings
 
@@ -200,6 +203,16 @@ def test_task_waits_for_the_endpoints_before_its_end():
     assert isinstance(plan(SWITCH, world.moves()[0].observed(SWITCH)), Done)
     assert isinstance(plan(HOLD, World(("new",)).write(
         plan(HOLD, World(("new",)).observed(HOLD)).write).observed(HOLD)), Wait)
+
+
+def test_service_that_selects_all_pods_is_not_switched_without_new_pods():
+    """Another client has removed the label of the version."""
+    world = World().write(plan(SWITCH, World().observed(SWITCH)).write)
+    observed = dataclasses.replace(world.observed(SWITCH), versions=BEFORE_UPDATE)
+    assert share_of(SWITCH, observed) == ""
+    for goal in (Goal.OLD_ONLY, Goal.RESTORED, Goal.SWITCHED):
+        decision = follow(goal, SWITCH, observed)
+        assert isinstance(decision, Step) and decision.write.kind == "ReplicationController"
 
 
 def test_warning_about_gitops_tools_that_reset_the_selector():

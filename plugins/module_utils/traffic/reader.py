@@ -71,7 +71,8 @@ class ClusterReader:
 
     def features(self, observed: Observed) -> frozenset[str]:
         features_of_classes = []
-        for item in self._gateways(observed).values():
+        # A missing Gateway has no GatewayClass.
+        for item in filter(None, self._gateways(observed).values()):
             name = text(mapping(item, "spec"), "gatewayClassName")
             try:
                 gateway_class = self._gateway.http.get(f"/apis/{GATEWAY_API}/v1/gatewayclasses",

@@ -107,6 +107,16 @@ def test_features_come_from_the_gateway_class(gateway_class, features):
     assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == set()
 
 
+def test_missing_gateway_has_no_gateway_class():
+    world = World()
+    world.route["spec"]["parentRefs"].append({"name": "deleted"})
+    gateway, gateway_class = ({"spec": {"gatewayClassName": "example"}},
+                              {"status": {"supportedFeatures": [{"name": "A"}]}})
+    server = Server(objects_by_key={("shop", "gateway"): gateway, ("shop", "deleted"): None,
+                                    ("", "example"): gateway_class})
+    assert ClusterReader(server, "shop").features(world.observed(SPLIT)) == {"A"}
+
+
 def test_without_a_reader_nothing_is_read():
     assert NoReader().related() == Related()
     assert NoReader().features(World().observed(SPLIT)) == set()

@@ -20,8 +20,8 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, number, objects, text
 from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 
-#: Limit of Gateway API.
-MAX_FILTERS = 16
+#: Limits of Gateway API: filters of a rule, and matches of all rules together.
+MAX_FILTERS, MAX_MATCHES_OF_ROUTE = 16, 128
 #: The type of a filter with a mirror.
 MIRROR = "RequestMirror"
 #: The fields that are copied from the backend of the rule to the backend of a mirror.
@@ -177,6 +177,11 @@ def refuse_exceeded_limits(rules: Rules, where: str) -> None:
     if len(rules) > MAX_RULES:
         raise RolloutError(f"the route would have {len(rules)} rules, and Gateway API allows "
                            f"{MAX_RULES}", where=where, next_command="split without match")
+    match_count = sum(len(objects(rule, "matches")) for rule in rules)
+    if match_count > MAX_MATCHES_OF_ROUTE:
+        raise RolloutError(f"the route would have {match_count} matches, and Gateway API allows "
+                           f"{MAX_MATCHES_OF_ROUTE}", where=where,
+                           next_command="give fewer matches")
     for rule in rules:
         filters, matches = objects(rule, "filters"), objects(rule, "matches")
         if len(filters) > MAX_FILTERS:

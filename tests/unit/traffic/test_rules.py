@@ -231,6 +231,8 @@ def test_rules_that_cannot_be_split_are_refused(backends, error):
      "the route would have 18 rules, and Gateway API allows 16"),
     ([{**rule(backend("foo")), "matches": [{}] * 33}], MATCH * 2,
      "a rule would have 66 matches, and Gateway API allows 64"),
+    ([{**rule(backend("foo")), "matches": [{}] * 32}] * 2 + [rule(backend("bar"))], MATCH,
+     "the route would have 129 matches, and Gateway API allows 128"),
     ([{**rule(backend("foo")), "matches": [{"headers": [{"name": "X-Tester"}]}]}], MATCH,
      "the route already has a condition for a header or query parameter in match"),
 ])

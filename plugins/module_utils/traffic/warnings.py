@@ -85,30 +85,47 @@ def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ..
 
 
 def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
-    """Raise RolloutError if the original Service has a TLS policy, and an added Service none."""
-    names, namespace = added_services(request, observed), observed.route.namespace
+    """Raise RolloutError if a TLS policy of the original Service lacks an added Service."""
+    names = added_services(request, observed)
     if not names or observed.versions is None:
         return
     service = service_of_split(request, observed, observed.versions).name
-    # The policies of the original Service, and a list of policies for each added Service.
-    policies, *policies_of_added = (
-        [item for resource, item in related.items_naming(name, namespace, Effect.POLICY)
-         if resource.kind == TLS_POLICY] for name in (service, *names))
-    missing_names = [name for name, items in zip(names, policies_of_added, strict=True)
-                     if not items]
-    if not (policies and missing_names):
+    missing_targets = _missing_targets(service, names, related)
+    if not missing_targets:
         return
-    policy_name = text(mapping(policies[0], "metadata"), "name")
-    reference = next(target for target in objects(mapping(policies[0], "spec"), "targetRefs")
-                     if text(target, "name") == service)
-    operations = [{"op": "add", "path": "/spec/targetRefs/-", "value": {**reference, "name": name}}
-                  for name in missing_names]
+    policy_name = next(iter(missing_targets))
+    missing_names = dict.fromkeys(target["name"] for target in missing_targets[policy_name])
+    commands = []
+    for name, targets in missing_targets.items():
+        operations = [{"op": "add", "path": "/spec/targetRefs/-", "value": target}
+                      for target in targets]
+        commands.append(f"{request.kubectl} patch backendtlspolicies {name} --type=json "
+                        f"-p '{canonical(operations)}'")
     raise RolloutError(
         f"the BackendTLSPolicy {policy_name} applies to {service}, but not to "
         f"{' and '.join(missing_names)}", where=observed.route.where,
         why="a Gateway would send plain text to pods that expect TLS",
-        next_command=(f"{request.kubectl} patch backendtlspolicies {policy_name} --type=json "
-                      f"-p '{canonical(operations)}'", "run the same task again"))
+        next_command=(*commands, "run the same task again"))
+
+
+def _missing_targets(service: str, names: t.Iterable[str],
+                     related: Related) -> dict[str, list[Json]]:
+    """Return the targets to add to the TLS policies of the original Service, by policy."""
+    targets = [(text(mapping(item, "metadata"), "name"), target)
+               for resource, item in related.items if resource.kind == TLS_POLICY
+               for target in objects(mapping(item, "spec"), "targetRefs")
+               if text(target, "kind") == "Service"]
+    # A target without sectionName is for all ports of the Service.
+    ports = {(text(target, "name"), text(target, "sectionName")) for _policy, target in targets}
+    result: dict[str, list[Json]] = {}
+    for policy, target in targets:
+        if text(target, "name") != service:
+            continue
+        port = text(target, "sectionName")
+        if added_targets := [{**target, "name": name} for name in names
+                             if ports.isdisjoint({(name, ""), (name, port)})]:
+            result.setdefault(policy, []).extend(added_targets)
+    return result
 
 
 def _mirrors(split: Split) -> Values:

@@ -103,6 +103,43 @@ def test_tls_policy_has_to_name_the_services_of_the_split():
             ("add", "/spec/targetRefs/-")}
 
 
+@pytest.mark.parametrize("policies", [
+    {"a": ["https"], "b": ["grpcs"]}, {"a": ["https", "grpcs"]}, {"a": [""], "b": ["grpcs"]},
+], ids=["a policy for each port", "a policy for two ports", "a policy for all ports"])
+def test_each_tls_policy_of_each_port_has_to_name_the_services_of_the_split(policies):
+    """After each suggested command but the last, the task is refused again."""
+    targets = {policy: [{"group": "", "kind": "Service", "name": "foo",
+                         **({"sectionName": port} if port else {})} for port in ports]
+               for policy, ports in policies.items()}
+    targets["a"].insert(0, {"group": "x", "kind": "Other", "name": "foo"})
+
+    def refuse():
+        refuse_missing_policies(Related(tuple(
+            (resource, item_named(policy, targetRefs=items)) for resource in RESOURCES
+            if resource.kind == warnings.TLS_POLICY for policy, items in targets.items())))
+
+    with pytest.raises(RolloutError, match="the BackendTLSPolicy a applies to foo") as error:
+        refuse()
+    commands = [shlex.split(line) for line in error.value.commands if "patch" in line]
+    assert [command[-4] for command in commands] == [*policies]
+    operations = [(command[-4], entry["value"]) for command in commands[::-1]
+                  for entry in json.loads(command[-1])]
+    for policy, target in operations:
+        with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
+            refuse()
+        targets[policy].append(target)
+    refuse()
+
+
+def test_tls_policy_for_all_ports_of_the_services_of_the_split_is_sufficient():
+    world = World()
+    run(world, SPLIT)
+    names = [name for name in world.services if name.startswith("foo-")]
+    targets = [{"kind": "Service", "name": name} for name in names]
+    targets.append({"kind": "Service", "name": "foo", "sectionName": "https"})
+    refuse_missing_policies(related(BackendTLSPolicy=item_named("tls", targetRefs=targets)))
+
+
 def test_policy_is_needed_for_each_service_that_a_task_adds():
     world = World(versions=BEFORE_UPDATE)
     targets = [{"group": "", "kind": "Service", "name": "foo"}]

@@ -68,6 +68,8 @@ _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
 _FALSE_TEXTS = ("0", "false", "no", "off", "n", "f")
 _POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MAX_REASON_LENGTH = 500
+_AMBIGUOUS_ADDRESS = ("in the address of the API server, percent-encode an @ in the path as %40, "
+                      "and / ? # @ in a password")
 
 
 class Connection:
@@ -108,6 +110,9 @@ class Connection:
             # Keep a copy of the host, because the refresh hook of the kubernetes package resets
             # `configuration.host`, even if the task has the option host.
             self.server: str = masking.without_credentials(self._configuration.host.rstrip("/"))
+            if masking.url_secrets(self.server):
+                # The server would be another one than the user may mean, and errors would show it.
+                raise ValueError(_AMBIGUOUS_ADDRESS)
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
             self._set_pool_size()
@@ -223,11 +228,9 @@ def command_options(params: t.Mapping[str, t.Any],
     if "host" in options:
         visible_options["host"] = None
         with contextlib.suppress(ValueError):
-            url = urlsplit(options["host"])
+            url = urlsplit(masking.without_credentials(options["host"]))
             if url.scheme in ("http", "https"):
-                netloc = url.netloc.rpartition("@")[2]
-                visible_options["host"] = url._replace(
-                    netloc=netloc, query="", fragment="").geturl()
+                visible_options["host"] = url._replace(query="", fragment="").geturl()
     return visible_options
 
 

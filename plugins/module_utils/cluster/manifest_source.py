@@ -37,7 +37,7 @@ def with_manifest(params: Json) -> Json:
 
 def secrets(params: Json) -> set[str]:
     """Return the password, or else the user name, in the URL of src, in several encodings."""
-    return masking.option_secrets({"host": str(params.get("src") or "")}, {})
+    return masking.url_secrets(str(params.get("src") or ""))
 
 
 def _read(url: str) -> str:
@@ -52,6 +52,6 @@ def _read(url: str) -> str:
         return str(content, encoding="utf-8")
     except (OSError, ValueError, urllib.error.URLError, http.client.HTTPException,
             AnsibleConnectionError) as error:
-        address = masking.without_credentials(url).partition("?")[0]
-        why = masking.mask(" ".join(str(error).split()), secrets({"src": url}))
-        raise RolloutError(f"src {address} cannot be read", why=why) from None
+        address, why = (masking.mask(message, masking.url_secrets(url))
+                        for message in (url, " ".join(str(error).split())))
+        raise RolloutError(f"src {address.partition('?')[0]} cannot be read", why=why) from None

@@ -26,7 +26,9 @@ _MAX_NAME_LENGTH = 255
 _MAX_PATH_LENGTH = 40
 #: Endings of file names. Tokens, keys and base64 texts end otherwise.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
-_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEME = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?//+")
+#: As in urllib3, a backslash ends user name, password, host and port, too.
+_AUTHORITY_END = re.compile(r"[/?#\\]")
 #: Ansible shows MASK instead of a secret within a text, and HIDDEN instead of a value that equals a
 #: secret.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
@@ -47,7 +49,7 @@ def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, s
     urls += [environment.get(name) for variable in _PROXY_VARIABLES
              for name in (variable, variable.lower())]
     for url in urls:
-        secrets |= _url_secrets(str(url or ""))
+        secrets |= url_secrets(str(url or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
         # Mask the whole content, too: YAML may fold a secret over several lines.
@@ -73,7 +75,7 @@ def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
     search(kubeconfig, False)
     for entry in objects(kubeconfig, "clusters"):
         for key in ("server", "proxy-url"):
-            secrets |= _url_secrets(text(mapping(entry, "cluster"), key))
+            secrets |= url_secrets(text(mapping(entry, "cluster"), key))
     return secrets
 
 
@@ -142,19 +144,32 @@ def is_path(value: str) -> bool:
 
 
 def without_credentials(address: str) -> str:
-    """Return a URL without user name and password."""
-    scheme, _credentials, rest = _split_url(address)
-    return f"{scheme}{rest}"
+    """Return a URL without user name and password. The host is always the same."""
+    scheme, authority, rest = _split_url(address)
+    return scheme + authority.rpartition("@")[2] + rest
+
+
+def url_secrets(address: str) -> set[str]:
+    """Return the password of a URL, or else its user name, in several encodings.
+
+    After a colon, return also the text up to the last @: an unescaped password may contain / or @.
+    Never use this text to find the host, because a path may contain @, too.
+    """
+    _scheme, authority, rest = _split_url(address)
+    credentials = authority.rpartition("@")[0]
+    secrets = {credentials.partition(":")[2] or credentials}
+    if ":" in authority:
+        secrets.add((authority + rest).rpartition("@")[0].partition(":")[2])
+    return {spelling for secret in secrets if secret
+            for spelling in (secret, unquote(secret), quote(unquote(secret), safe=""))}
 
 
 def _split_url(address: str) -> tuple[str, str, str]:
-    """Return the scheme, the credentials and the rest of a URL.
-
-    The rest begins after the last @, because an unescaped password may contain @.
-    """
+    """Return the scheme, the authority (user name, password, host and port), and the rest."""
     scheme = match[0] if (match := _SCHEME.match(address)) else ""
-    credentials, _at, rest = address[len(scheme):].rpartition("@")
-    return scheme, credentials, rest
+    address = address[len(scheme):]
+    authority = _AUTHORITY_END.split(address, maxsplit=1)[0]
+    return scheme, authority, address[len(authority):]
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
@@ -173,12 +188,3 @@ def _content(kubeconfig: t.Any) -> t.Any:
 
 def _basic_auth(credentials: str) -> str:
     return base64.b64encode(credentials.encode(errors="replace")).decode()
-
-
-def _url_secrets(address: str) -> set[str]:
-    """Return the password of a URL, or else its user name, in several encodings."""
-    credentials = _split_url(address)[1]
-    password = credentials.partition(":")[2] or credentials
-    if not password:
-        return set()
-    return {password, unquote(password), quote(unquote(password), safe="")}

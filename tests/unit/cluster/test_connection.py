@@ -25,7 +25,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.config import exec_provider, incluster_config, kube_config
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
+    connection,
+    manifest_source,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
     ARGUMENT_SPEC,
     Connection,
@@ -767,6 +770,17 @@ def test_secrets_of_a_kubeconfig(kubeconfig, expected):
     assert connection.secrets({"kubeconfig": kubeconfig}) == expected
 
 
+@pytest.mark.parametrize("url, expected", [
+    ("https://cdn/gh/org/repo@1.2/foo.yaml", set()), ("https://me@cdn/x@1", {"me"}),
+    ("https://me:pw@cdn/x", {"pw"}), ("https://me:p/w@cdn/x", {"p/w", "p%2Fw"}),
+    ("https://me:1?w@cdn", {"1?w", "1%3Fw"}), ("https://me:p@/w@cdn", {"p", "p@/w", "p%40%2Fw"}),
+    ("me:pw@cdn", {"pw"}), ("//me:pw@cdn", {"pw"}), ("https:/me:pw@cdn", {"/me:pw", "%2Fme%3Apw"}),
+], ids=["path", "user and path", "password", "slash", "question mark", "two signs", "no scheme",
+        "only slashes", "one slash"])
+def test_secrets_of_the_url_of_a_manifest(url, expected):
+    assert manifest_source.secrets({"src": url}) == expected
+
+
 def test_secrets_of_a_proxy():
     assert connection.secrets({"proxy": "http://me:s3cr%40t@proxy:3128"}) == {"s3cr%40t", "s3cr@t"}
     assert connection.secrets({"proxy": "http://proxy:3128"}) == set()
@@ -782,13 +796,14 @@ def test_secrets_of_a_proxy():
     ({"context": "lyon"}, {"K8S_AUTH_CONTEXT": "paris"}, {"context": "lyon"}),
     ({"host": f"https://me:{SECRET}@api:6443/k8s?token={SECRET}#{SECRET}"}, {},
      {"host": "https://api:6443/k8s"}),
+    ({"host": "https://api/teams/ops@two/k8s"}, {}, {"host": "https://api/teams/ops@two/k8s"}),
     ({"host": f"https://[::1{SECRET}"}, {}, {"host": None}),
     ({"host": f"me:{SECRET}@api"}, {}, {"host": None}),
     ({"kubeconfig": config()}, {}, {"kubeconfig": None}),
     ({"kubeconfig": KUBECONFIG_TEXT}, {}, {"kubeconfig": None}),
     ({"kubeconfig": KUBECONFIG_BASE64}, {}, {"kubeconfig": None}),
 ], ids=["nothing", "secrets", "environment", "option and environment", "host with credentials",
-        "invalid host", "not a URL", "content", "text",
+        "path with @", "invalid host", "not a URL", "content", "text",
         "base64"])
 def test_commands_repeat_the_connection_without_secrets(params, environment, expected):
     assert connection.command_options(params, environment) == expected
@@ -908,10 +923,34 @@ def test_hanging_credential_plugin_is_killed_at_a_renewal(write_file, monkeypatc
 # Invalid addresses and files
 
 
-def test_credentials_in_the_server_url_are_removed():
+@pytest.mark.parametrize("host, server", [
+    (f"https://me:{SECRET}@one:6443/x/", "https://one:6443/x"),
+    (f"https://me@example.com:{SECRET}@one", "https://one"),
+    (f"//me:{SECRET}@one", "//one"), (f"https:///me:{SECRET}@one", "https:///one"),
+    *((url, url) for url in (
+        "https://one/teams/ops@two/k8s", "https://one?a@two", "https://one#a@two",
+        "https://one\\@two", "https://one:6443/teams/ops%40two/k8s"))])
+@pytest.mark.parametrize("place", ["option", "kubeconfig"])
+def test_credentials_in_the_server_url_are_removed(host, server, place):
     """The user and password are never sent, and errors would show them."""
-    assert connect(host=f"https://me:{SECRET}@one:6443/x/",
-                   api_key="k").server == "https://one:6443/x"
+    options = {"host": host, "api_key": "k"} if place == "option" else {
+        "kubeconfig": config(server=host)}
+
+    assert connect(**options).server == server
+
+
+@pytest.mark.parametrize("host", [
+    *(f"https://me:{password}@one" for password in (f"{SECRET}/b", f"1/{SECRET}", f"1?{SECRET}")),
+    "https://one:6443/teams/ops@two/k8s", "https://[::1]/@two"])
+def test_at_sign_after_a_colon_and_a_slash_is_refused(host, write_file):
+    """It may end a password, or be a part of the path."""
+    for options in ({"host": host, "api_key": "k"},
+                    {"kubeconfig": write_file("config", config(server=host))}):
+        error = error_of(**options)
+
+        assert error.why == ("in the address of the API server, percent-encode an @ in the path as "
+                             "%40, and / ? # @ in a password")
+        assert SECRET not in repr(error.as_result())
 
 
 @pytest.mark.parametrize("proxy",

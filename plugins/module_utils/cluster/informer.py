@@ -149,8 +149,7 @@ class Store(t.Generic[Value]):
             return False
         if stored_version and stored_version.uid != version.uid:
             self._remove(name, is_deleted=True)
-        # Move the object to the end of _versions and _objects: _drop_first_above_limit() must drop
-        # the object that has not changed for the longest time.
+        # Move the object to the end of _versions, since _drop_above_limit() drops the first.
         self._versions.pop(name, None)
         self._pop(name)
         self._versions[name] = version
@@ -160,9 +159,17 @@ class Store(t.Generic[Value]):
             if index_value := self._index_value_of(stored):
                 self._by_index[index_value][name] = stored
         if self._is_bounded:
-            _drop_first_above_limit(self._versions)
-            _drop_first_above_limit(self._objects)
+            self._drop_above_limit()
         return True
+
+    def _drop_above_limit(self) -> None:
+        """Drop the object without a change for the longest time, first of those not in _objects.
+
+        Each object needs its version: delete() and replace() find only objects with a version.
+        """
+        if len(self._versions) > PAGE_SIZE:
+            omitted_names = (name for name in self._versions if name not in self._objects)
+            self._remove(next(omitted_names, next(iter(self._versions))), is_deleted=False)
 
     def _remove(self, name: str, is_deleted: bool) -> None:
         """Remove an object. is_deleted: whether the object is known to be deleted."""
@@ -180,7 +187,8 @@ class Store(t.Generic[Value]):
 
     def _record_deletion(self, uid: str, stored: Value | None) -> None:
         self._deleted_states[uid] = stored if self._keeps_history else None
-        _drop_first_above_limit(self._deleted_states)
+        if len(self._deleted_states) > PAGE_SIZE:
+            del self._deleted_states[next(iter(self._deleted_states))]
 
 
 class Informer(t.Generic[Value]):
@@ -309,8 +317,3 @@ def _is_older(version: str, other_version: str) -> bool:
     """Return whether a resourceVersion is older; False for versions that are not numbers."""
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
-
-
-def _drop_first_above_limit(entries: dict[str, t.Any]) -> None:
-    if len(entries) > PAGE_SIZE:
-        del entries[next(iter(entries))]

@@ -18,6 +18,7 @@ import typing as t
 from urllib.parse import unquote, urlencode, urlsplit
 
 from ..cluster import secrets as masking
+from ..cluster.certificates import Certificates, refuse_encrypted_keys
 from ..cluster.connection import USER_AGENT
 from ..cluster.http import CONNECT_TIMEOUT, innermost_reason, is_refused_handshake, read_body
 from ..cluster.refused import RETRIED_STATUSES
@@ -69,6 +70,8 @@ class Prometheus:
                                    if masking.is_path(options[option])
                                    else f"prometheus_{option} must be the path of a file in PEM "
                                         "format, not its content")
+        refuse_encrypted_keys(Certificates(),
+                              (options.get("client_cert"), options.get("client_key")))
         if not options["validate_certs"]:
             urllib3.disable_warnings()
         self._pool: t.Any = urllib3.PoolManager(

@@ -14,6 +14,7 @@ import os
 import tempfile
 import typing as t
 
+from ..model.errors import RolloutError
 from ..model.fields import Json
 
 
@@ -23,6 +24,22 @@ class Certificates(t.NamedTuple):
     ca_certificates: bytes = b""
     certificate: bytes = b""
     key: bytes = b""
+
+
+def refuse_encrypted_keys(certificates: Certificates, paths: t.Iterable[str | None]) -> None:
+    """Raise RolloutError for an encrypted key: OpenSSL would wait for its pass phrase.
+
+    paths: of files with certificates or keys. urllib3 would not check a file that contains both.
+    """
+    contents = {"the kubeconfig": certificates.certificate + certificates.key}
+    for path in filter(None, paths):
+        with open(path, "rb") as file:
+            contents[path] = file.read()
+    for name, content in contents.items():
+        if b"ENCRYPTED" in content:  # as in urllib3
+            raise RolloutError(f"the client key in {name} is encrypted",
+                               next_command="decrypt it, for example with openssl pkey; Ansible "
+                                            "Vault can encrypt the kubeconfig with the key instead")
 
 
 def set_ssl_context(certificates: Certificates, options: Json) -> None:

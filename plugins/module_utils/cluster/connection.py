@@ -117,6 +117,8 @@ class Connection:
             self.pool.connection_pool_kw["block"] = True
             self._set_pool_size()
             inline_certificates = _inline_certificates(self._options, self._kubeconfig)
+            certificates.refuse_encrypted_keys(inline_certificates, (
+                self._configuration.cert_file, self._configuration.key_file))
             if any(inline_certificates):
                 certificates.set_ssl_context(inline_certificates, self.pool.connection_pool_kw)
 

@@ -259,6 +259,15 @@ def test_invalid_certificate_file_is_not_retried(option, tmp_path):
         client(server.url, **{option: str(path)}).query(QUERY)
 
 
+@pytest.mark.parametrize("option", ["client_cert", "client_key"])
+def test_encrypted_key_is_refused_before_a_prompt(option, tmp_path):
+    path = tmp_path / "key.pem"
+    path.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n", "utf-8")
+
+    with pytest.raises(RolloutError, match=f"^the client key in {path} is encrypted"):
+        client("https://x", **{option: str(path)})
+
+
 def test_signal_ends_the_retries(server):
     server.answers.append(answer(b"", 503))
 

@@ -373,6 +373,38 @@ def test_key_that_does_not_match_the_certificate_is_an_error_and_leaves_no_file(
             and list(tmp_path.iterdir()) == [])
 
 
+@pytest.fixture(params=[serialization.PrivateFormat.PKCS8,
+                        serialization.PrivateFormat.TraditionalOpenSSL],
+                ids=["PKCS8", "traditional"])
+def encrypted_key(request, certificate):
+    key = serialization.load_pem_private_key(certificate[1], None)
+    return key.private_bytes(
+        serialization.Encoding.PEM, request.param,
+        serialization.BestAvailableEncryption(SECRET.encode()))
+
+
+@pytest.mark.parametrize("place", ["inline", "key file", "key option", "certificate option",
+                                   "with inline authority"])
+def test_encrypted_key_is_refused_before_a_prompt(encrypted_key, certificate, write_file, place):
+    """OpenSSL would wait for the pass phrase on the terminal."""
+    path = write_file("key.pem", (certificate[0] + encrypted_key).decode())
+    data, key_data = (base64.b64encode(part).decode() for part in (certificate[0], encrypted_key))
+    users = {"inline": {"client-certificate-data": data, "client-key-data": key_data},
+             "key file": {"client-certificate": path, "client-key": path},
+             "with inline authority": {"client-certificate-data": data, "client-key": path}}
+    content = config(user=users.get(place))
+    if place == "with inline authority":
+        content["clusters"][0]["cluster"]["certificate-authority-data"] = data
+    options = {"key option": {"client_cert": path, "client_key": path},
+               "certificate option": {"client_cert": path}}
+
+    error = error_of(kubeconfig=content, **options.get(place, {}))
+
+    name = "the kubeconfig" if place == "inline" else path
+    assert error.what == f"the client key in {name} is encrypted"
+    assert "openssl pkey" in error.next_command
+
+
 def test_validate_certs_false_ignores_the_authority_of_a_kubeconfig(certificate):
     content = config()
     content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(

@@ -58,8 +58,8 @@ def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str
     return loop.check_approval(Request.of(plain(request)), plain(state), plain(rollouts), now)
 
 
-def failed_task(result: Json, name: str = "") -> Json:
-    return ending.task_failure(plain(result), name)
+def failed_task(result: Json, name: str = "", no_log: t.Any = False) -> Json:
+    return ending.task_failure(plain(result), name, no_log)
 
 
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:

@@ -297,17 +297,27 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
     return text(request.options, "namespace") or next(filter(None, namespaces), "")
 
 
-def task_failure(result: Json, name: str) -> Json:
+def task_failure(result: Json, name: str, no_log: t.Any = False) -> Json:
     """Return the failure of a task, with the keys task, reason, gist and measured.
 
-    gist: "" unless a module of this collection has failed. measured: {} unless an analysis has
-    returned measurements.
+    no_log: the keyword of the task; a text if the task failed before its evaluation. gist: ""
+    unless a module of this collection has failed. measured: {} unless an analysis has returned
+    measurements.
     """
-    if result.get("_ansible_no_log"):
+    if no_log or _is_hidden(result):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
                 "measured": {}}
     measured = measured_part(result) if "measurements" in result else {}
     return {"task": name, "reason": message_of(result), "gist": gist(result), "measured": measured}
+
+
+def _is_hidden(result: Json) -> bool:
+    """Return whether no_log hides the result, or any of its items.
+
+    In ansible-core 2.16, the result of a loop has no mark of its own.
+    """
+    return (bool(result.get("_ansible_no_log")) or "censored" in result
+            or any(map(_is_hidden, objects(result, "results"))))
 
 
 def message_of(result: Json) -> str:

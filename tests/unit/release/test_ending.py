@@ -253,13 +253,26 @@ def test_message_and_error_of_a_failure(end, message, error):
      "2 of 3 controllers failed."),
     ({}, "no message", ""), ({"msg": ["a", "list"]}, "['a', 'list']", ""),
     ({"msg": "x" * 2000}, "x" * 997 + "...", ""),
-    (failed() | {"_ansible_no_log": True}, "its output is hidden by no_log", ""),
+    *((hidden, "its output is hidden by no_log", "") for hidden in (
+        failed() | {"_ansible_no_log": True},
+        {"results": [{"failed": True, "stderr": "the key", "_ansible_no_log": True}]},
+        {"results": [{"failed": True, "stderr": "the key"}, {"_ansible_no_log": True}]},
+        {"results": [{"failed": True, "msg": "the key",
+                      "results": [{"censored": "the output has been hidden"}]}]})),
 ], ids=["message", "stderr", "loop", "failed loop", "module", "fleet", "empty",
-        "list", "long", "hidden"])
+        "list", "long", "hidden", "hidden loop", "hidden item", "hidden item in an item"])
 def test_reason_of_a_failed_task(result, reason, short_reason):
     assert ending.task_failure(result, "Try") == {"task": "Try", "reason": reason,
                                                   "gist": short_reason,
                                                   "measured": {}}
+
+
+@pytest.mark.parametrize("no_log, is_hidden", [(True, True), (False, False), ("{{ x }}", True)])
+def test_reason_is_hidden_if_the_task_hides_its_output(no_log, is_hidden):
+    """ansible-core 2.16 marks no result if the loop itself cannot be evaluated."""
+    failure = ending.task_failure({"msg": "not a list: the key"}, "Try", no_log)
+
+    assert ("the key" in failure["reason"]) is not is_hidden
 
 
 class LazyDict(dict):

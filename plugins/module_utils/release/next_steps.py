@@ -31,15 +31,16 @@ COMMA_SEPARATED_OPTIONS = ("names", "stages")
 
 def lines_for_cluster(request: Request) -> list[str]:
     """Return a line with the advice to repeat the play for this cluster only, or []."""
-    advice = _advice_for_host(request)
+    advice = _advice_for_host(request, {})
     return [f"Next, for this cluster only: {advice}."] if advice else []
 
 
-def _advice_for_host(request: Request) -> str:
+def _advice_for_host(request: Request, changes: t.Mapping[str, str]) -> str:
     """Return the advice to repeat the play for the inventory host of this cluster only, or ""."""
     if not request.host or request.layer != "playbook":
         return ""
-    return f"{_RERUN_ADVICE} with --limit {shlex.quote(request.host)}"
+    return (f"{describe_rerun(changes, _RERUN_ADVICE)} {'and' if changes else 'with'} "
+            f"--limit {shlex.quote(request.host)}")
 
 
 def rerun_instruction(request: Request) -> str:
@@ -66,12 +67,13 @@ def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[s
     Each entry is a command or advice in words.
     """
     rollback_advice = [_rollback_advice(request)] if is_resumable else []
-    return [_advice_for_host(request) or _repeat_advice(request, is_paused), *rollback_advice]
-
-
-def _repeat_advice(request: Request, is_paused: bool) -> str:
-    """Return a command if one is safe to paste in the user's layer, or else advice in words."""
     changes = {request.variable("stages"): "100%"} if is_paused else {}
+    return [_advice_for_host(request, changes) or _repeat_advice(request, changes),
+            *rollback_advice]
+
+
+def _repeat_advice(request: Request, changes: t.Mapping[str, str]) -> str:
+    """Return a command if one is safe to paste in the user's layer, or else advice in words."""
     if request.layer == "awx":
         return describe_rerun(changes, describe_relaunch(request.job_template, changes))
     if request.layer == "role":

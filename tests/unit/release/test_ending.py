@@ -503,6 +503,17 @@ def test_next_command_for_one_of_many_clusters_is_limited_to_it(layer, hosts, re
     assert next_steps.rollback_instruction(request) == rollback_step
 
 
+@pytest.mark.parametrize("layer, rerun", [
+    ("playbook", "run the same command again with stages=100% and --limit lyon"),
+    ("awx", "launch the same job template again with stages=100%"),
+    ("role", "run the role baton.kubernetes.image_bump again with image_bump_stages=100%"),
+])
+def test_next_command_for_one_of_many_clusters_ends_a_pause(layer, rerun):
+    request = Request.of(variables(layer=layer, host="lyon"))
+
+    assert next_steps.commands(request, is_resumable=False, is_paused=True) == [rerun]
+
+
 @pytest.mark.parametrize("options, repeated", [
     ({"lock": "false", "max_surge": "25%", "kind": "Deployment"},
      "-e kind=Deployment -e lock=false -e max_surge=25%"),

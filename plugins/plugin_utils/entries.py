@@ -22,7 +22,7 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
     lines = (text.replace(",", "\n") if comma else text).split("\n")
     stripped_lines = [line.strip() for line in lines if line.strip()]
     for path in map(pathlib.PurePath, stripped_lines if inside else ()):
-        if path.is_absolute() or ".." in path.parts or path.parts[0].startswith("~"):
+        if path.is_absolute() or ".." in path.parts or str(path).startswith("~"):
             raise AnsibleFilterError(
                 f"{path} is not a path inside the project: it must be relative, without .. and "
                 "without ~. Nothing has been changed.")

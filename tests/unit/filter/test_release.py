@@ -41,6 +41,8 @@ def test_survey_path_outside_the_project_is_refused(path):
     assert release.entries(path) == [path]
     assert release.entries("smoke.yml\nchecks/..x/a.yml", inside=True) == [
         "smoke.yml", "checks/..x/a.yml"]
+    assert release.entries(".\n./", inside=True) == [".", "./"], (
+        "release_request refuses a folder, with all other errors")
 
 
 def test_release_turn_by_turn():

@@ -19,6 +19,7 @@ import copy
 import multiprocessing
 import multiprocessing.context
 import os
+import pathlib
 import pwd
 import shlex
 import signal
@@ -171,7 +172,7 @@ class Printer:
 
 @contextlib.contextmanager
 def end_with_ansible() -> t.Iterator[None]:
-    """Terminate this process group when Ansible has ended.
+    """Terminate this process and its children when Ansible has ended.
 
     A worker with its own session (ansible-core 2.19+) survives a kill of Ansible's process group.
     """
@@ -184,13 +185,31 @@ def end_with_ansible() -> t.Iterator[None]:
     def watch() -> None:
         while parent and not task_ended.wait(CHECK_PERIOD):
             if os.getppid() != parent.pid:
-                os.killpg(os.getpgrp(), signal.SIGTERM)
+                _terminate(parent.pid)
 
     _start_thread(watch)
     try:
         yield
     finally:
         task_ended.set()
+
+
+def _terminate(ansible_pid: int | None) -> None:
+    """Terminate the process group of this process or of Ansible.
+
+    In the group of another program, such as make (ansible-core 2.16), terminate only this process
+    and its children. A grandchild notices that its output is closed.
+    """
+    if os.getpgrp() in (os.getpid(), ansible_pid):
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+        return
+    pids = [os.getpid()]
+    for file in pathlib.Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            pids += map(int, file.read_text(encoding="ascii").split())
+    for pid in reversed(pids):
+        with contextlib.suppress(OSError):  # the child has ended, or has another user
+            os.kill(pid, signal.SIGTERM)
 
 
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -218,3 +221,55 @@ def test_threads_block_signals():
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= masks[0]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {
         signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+FORK = multiprocessing.get_context("fork")
+
+
+def run_script(leader, of_worker, of_script, pid_of_ansible):
+    """Run Ansible and another program, as a script without job control does."""
+    os.setsid()
+    subprocess.Popen(["sleep", "60"], pass_fds=[of_script])
+    ansible = FORK.Process(target=run_ansible, args=(leader, of_worker, of_script))
+    ansible.start()
+    os.close(of_worker)
+    os.write(pid_of_ansible, str(ansible.pid).encode())
+    time.sleep(60)
+
+
+def run_ansible(leader, of_worker, of_script):
+    if leader == "Ansible":
+        os.setpgid(0, 0)
+    os.close(of_script)
+    FORK.Process(target=run_worker, args=(leader, of_worker)).start()
+    os.close(of_worker)
+    time.sleep(60)
+
+
+def run_worker(leader, of_worker):
+    if leader == "worker":
+        os.setsid()
+    subprocess.Popen(["sleep", "60"], pass_fds=[of_worker])
+    with progress.end_with_ansible():
+        os.write(of_worker, b"started")
+        time.sleep(60)
+
+
+@pytest.mark.parametrize("leader", ["worker", "Ansible", "script"])
+def test_worker_and_its_children_end_with_ansible_but_no_other_program(leader):
+    """Each process has the write end of a pipe, which closes when the last of them has ended."""
+    (worker, of_worker), (script, of_script), (pid, pid_of_ansible) = (os.pipe() for _ in range(3))
+    process = FORK.Process(target=run_script, args=(leader, of_worker, of_script, pid_of_ansible))
+    process.start()
+    for descriptor in (of_worker, of_script, pid_of_ansible):
+        os.close(descriptor)
+    try:
+        assert os.read(worker, 100) == b"started"
+        os.kill(int(os.read(pid, 100)), signal.SIGKILL)
+        assert select.select([worker], [], [], 20)[0] and os.read(worker, 1) == b""
+        assert not select.select([script], [], [], 0.2)[0] and process.is_alive()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+        for descriptor in (worker, script, pid):
+            os.close(descriptor)

@@ -14,6 +14,8 @@ import typing as t
 
 Json = dict[str, t.Any]
 
+#: Maximum number of names or reasons in a message.
+MAX_LISTED = 5
 MAX_TEXT_LENGTH = 4096
 MAX_DEPTH = 64
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -85,6 +87,14 @@ def display_text(text_: str) -> str:
     """Return untrusted text for display: one line, printable, of limited length."""
     # Escaping lengthens the text, so cut again.
     return _cut_middle(escape_unprintable(_cut_middle(text_.rstrip())))
+
+
+def join_first(texts: t.Sequence[str], separator: str = ", ") -> str:
+    """Join the first MAX_LISTED texts, and count the rest ("and 3 more")."""
+    excess = len(texts) - MAX_LISTED
+    return (separator.join(texts[:MAX_LISTED])
+            + (f"{separator if separator.isspace() else ' '}and {excess} more" if excess > 0
+               else ""))
 
 
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ..model.fields import join_first
+
 SUCCESSFUL = ("updated", "paused")
-MAX_LISTED_HOSTS = 5
 
 
 def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[str],
@@ -67,13 +68,8 @@ def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
         cluster_count = len(outcome_by_host)
         if failed_hosts and (100 * len(failed_hosts) > max_failed * cluster_count
                              or len(failed_hosts) == cluster_count):
-            return (f"{_join(batch)} not started: {len(failed_hosts)} of {cluster_count} clusters "
-                    f"in an earlier batch failed ({_join(failed_hosts)}), and at most "
-                    f"{max_failed:g}% (never all) may fail.\nNext: fix the cause and run the same "
-                    "playbook again; updated clusters do not change.")
+            return (f"{join_first(batch)} not started: {len(failed_hosts)} of {cluster_count} "
+                    f"clusters in an earlier batch failed ({join_first(failed_hosts)}), and at "
+                    f"most {max_failed:g}% (never all) may fail.\nNext: fix the cause and run the "
+                    "same playbook again; updated clusters do not change.")
     return ""
-
-
-def _join(texts: t.Sequence[str]) -> str:
-    excess = len(texts) - MAX_LISTED_HOSTS
-    return ", ".join(texts[:MAX_LISTED_HOSTS]) + (f" and {excess} more" if excess > 0 else "")

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import typing as t
 
-from ..model.fields import Json, mapping, objects, text, values
+from ..model.fields import Json, join_first, mapping, objects, text, values
 from . import next_steps
 from .history import UPDATE_PURPOSES, Event, History, is_hold, measured_part
 from .request import Request
@@ -193,7 +193,7 @@ class Ending:
         if self.rollback.get("failed"):
             rolled_back_names = [text(result, "name") for result in results
                                  if not result.get("failed") and not result.get("skipped")]
-            return [f"Rolled back: {', '.join(rolled_back_names) or 'none'}.", *remaining_lines]
+            return [f"Rolled back: {join_first(rolled_back_names) or 'none'}.", *remaining_lines]
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback_message}.",
                     *remaining_lines]
@@ -213,9 +213,11 @@ class Ending:
             return []
         failed_events = [event for event in self.history.with_purpose("rollback", "update")
                          if event.has_failed]
-        return [self._failure(event, text(event.failure, "gist") or text(event.failure, "reason"))
-                for event in failed_events if event is not self.history.failed_event
-                ] + lines_about_groups_left_out(self.request, self.history)
+        lines = [
+            self._failure(event, text(event.failure, "gist") or text(event.failure, "reason"))
+            for event in failed_events if event is not self.history.failed_event]
+        return [*([join_first(lines, "\n")] if lines else []),
+                *lines_about_groups_left_out(self.request, self.history)]
 
     @property
     def _failed_hook_lines(self) -> list[str]:
@@ -237,7 +239,7 @@ def lines_about_groups_left_out(request: Request, history: History) -> list[str]
                      for result in objects(event.result, "results")}
     failed_names = {text(result, "name") for result in history.results if result.get("failed")}
     names = [name for name in names if name not in reached_names | failed_names]
-    return [f"Not rolled back: {', '.join(names)}."] if names else []
+    return [f"Not rolled back: {join_first(names)}."] if names else []
 
 
 def failure_sentence(request: Request, event: Event, reason: str, success_message: str) -> str:

@@ -11,7 +11,7 @@ import functools
 import typing as t
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, mapping, objects, text, values
+from ..model.fields import Json, join_first, mapping, objects, text, values
 from ..model.options import parse_duration, refuse_invalid
 from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 
@@ -141,7 +141,7 @@ class Request:
     @property
     def title(self) -> str:
         (selected, *_more) = self.selection.values() if self.selection else ("",)
-        return (", ".join(map(str, selected)) if isinstance(selected, list | tuple)
+        return (join_first(list(map(str, selected))) if isinstance(selected, list | tuple)
                 else str(selected))
 
     @property

@@ -14,10 +14,11 @@ import dataclasses
 import functools
 import typing as t
 
-from ..model.fields import Json, objects, rfc3339, seconds, text
+from ..model.fields import MAX_LISTED, Json, join_first, objects, rfc3339, seconds, text
 from .approval import deadline
 from .conditions import Release
 from .history import BEFORE_UPDATE, HOLD, Turn
+from .next_steps import rollback_instruction
 from .request import File, Request
 from .stage import Stage
 
@@ -109,10 +110,15 @@ def _show_how_to_approve(release: Release) -> Turn:
     approval_deadline = deadline(result, seconds_to_approve, seconds(release.now) or 0.0)
     paused_results = [item for item in objects(result, "results") if item.get("resume_command")]
     resume_commands, rollback_commands = (
-        "; ".join(dict.fromkeys(text(item, key) for item in paused_results))
+        list(dict.fromkeys(text(item, key) for item in paused_results))
         for key in ("resume_command", "rollback_command"))
+    if len(rollback_commands) > MAX_LISTED:  # a command is for one controller
+        names = [text(item, "name") for item in paused_results]
+        rollback_commands = [rollback_instruction(
+            release.request, names if "names" in release.request.selection else [])]
     lines = [f"{release.request.title} waits for approval until {rfc3339(approval_deadline)}.",
-             f"To resume: {resume_commands}", f"To roll back: {rollback_commands}"]
+             f"To resume: {join_first(resume_commands, '; ')}",
+             f"To roll back: {'; '.join(rollback_commands)}"]
     return Turn("show", "Show how to approve", "ask", release.history.stage, lines=lines,
                 deadline=approval_deadline)
 
@@ -129,7 +135,7 @@ def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
     # One failed controller must not end the rollback of a release.
     options: Json = ({} if request.name or request.role == "rollback"
                      else {"max_failures": "100%"})
-    return Turn("update", f"Roll back {', '.join(names) or request.title}", "rollback",
+    return Turn("update", f"Roll back {join_first(names) or request.title}", "rollback",
                 release.history.stage, names=list(names),
                 options={"state": "rolled_back", **options})
 
@@ -175,7 +181,7 @@ def _warn_of_missing_report(release: Release) -> Turn:
 def _update_to_images(release: Release) -> Turn:
     ((names, images),) = release.next_group
     options = {"images": images} if images else {}
-    title = ", ".join(names) or release.request.title
+    title = join_first(names) or release.request.title
     return Turn("update", f"Roll back {title} to the image", "update", names=names,
                 options={"state": "updated", **options})
 

@@ -17,7 +17,7 @@ import typing as t
 from ..cluster.kubernetes import KubernetesGateway
 from ..flows.flow import Flow
 from ..model.errors import InternalError, RolloutError
-from ..model.fields import Json
+from ..model.fields import MAX_LISTED, Json, join_first
 from ..model.kinds import Kind, State
 from ..model.label_selectors import matches
 from ..model.observed import Controller
@@ -27,7 +27,7 @@ from ..model.template import containers_with, repository
 from ..model.thresholds import Size
 from . import driver
 from .clock import Clock, Intervals
-from .fleet_result import MAX_LISTED, join_first, joint_result, results_entry
+from .fleet_result import joint_result, results_entry
 from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits

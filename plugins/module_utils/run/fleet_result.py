@@ -9,10 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..model.errors import RolloutError
-from ..model.fields import Json
-
-#: Maximum number of names or reasons in a message.
-MAX_LISTED = 5
+from ..model.fields import Json, join_first
 
 
 def results_entry(namespace: str, name: str, kind: str, result: Json) -> Json:
@@ -72,11 +69,3 @@ def _join_messages(named_messages: t.Iterable[tuple[str, str]]) -> list[str]:
     for name, text in named_messages:
         names_by_text.setdefault(text, []).append(name)
     return [f"{join_first(names)}: {text}" for text, names in names_by_text.items()]
-
-
-def join_first(texts: list[str], separator: str = ", ") -> str:
-    """Join the first MAX_LISTED texts, and count the rest ("and 3 more")."""
-    excess = len(texts) - MAX_LISTED
-    return (separator.join(texts[:MAX_LISTED])
-            + (f"{separator if separator.isspace() else ' '}and {excess} more" if excess > 0
-               else ""))

@@ -198,6 +198,33 @@ def test_approval(answer, on_failure, outcome):
     assert ("Update a" in turns) is (outcome == "updated")
 
 
+@pytest.mark.parametrize("selection, selected", [
+    ("names", f"rollback_names={','.join(f'app-{number:02}' for number in range(40))}"),
+    ("label_selectors", "rollback_label_selectors=app=shop")])
+def test_titles_and_lines_for_many_controllers_are_limited(selection, selected):
+    class ManyCluster(LabelledCluster):
+        """Model of the module, whose results have the commands of a pause."""
+
+        def update(self, options):
+            result = super().update(options)
+            for item in result["results"]:
+                item |= {"resume_command": "resume all", "rollback_command": f"undo {item['name']}"}
+            return result
+
+    names = [f"app-{number:02}" for number in range(40)]
+    selections = {"names": names, "label_selectors": ["app=shop"]}
+    cluster = ManyCluster(**{name: Controller() for name in names})
+    run = Run(variables(selection={selection: selections[selection]}, stages=["10%"],
+                        approve_within="0s"), cluster).run()
+
+    (ask,) = run.history.with_purpose("ask")
+    assert ask.turn.lines[1:] == ["To resume: resume all", "To roll back: run the role "
+                                  f"baton.kubernetes.rollback with {selected} "
+                                  "rollback_namespace=shop"]
+    for line in (ask.turn.lines[0], *run.turn_titles, *run.ending.error.splitlines()):
+        assert sum(name in line for name in names) <= 5, line
+
+
 def test_update_resumed_at_the_deadline():
     """The rollback is rejected, because another client holds the Lease."""
     class ResumedCluster(Cluster):

@@ -136,6 +136,8 @@ class Ending:
         if self.request.role != "rollback":
             return self.history.message
         events = self.history.with_purpose("rollback", "update")
+        if len(events) > 1 and not self.request.name:
+            return _message_about_groups(self.history.results, is_dry_run=self.request.check_mode)
         messages = [text(event.result, "msg") for event in events if event.result.get("changed")]
         last_event = self.history.last("rollback", "update")
         return messages[-1] if messages else text(last_event.result, "msg") if last_event else ""
@@ -224,6 +226,18 @@ class Ending:
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
+
+
+def _message_about_groups(results: t.Sequence[Json], *, is_dry_run: bool) -> str:
+    """Return the message of several tasks of rolling_update, in the words of a single task."""
+    result_by_name = {text(result, "name"): result for result in results}
+    changed_names = {text(result, "name") for result in results if result.get("changed")}
+    skipped_names = [name for name, result in result_by_name.items() if result.get("skipped")]
+    verb = "would be" if is_dry_run and changed_names else "are"
+    message = (f"{len(result_by_name) - len(skipped_names)} of {len(result_by_name)} controllers "
+               f"{verb} as requested ({len(changed_names)} changed)")
+    return message + (f", {len(skipped_names)} skipped ({join_first(skipped_names)})"
+                      if skipped_names else "")
 
 
 def lines_about_groups_left_out(request: Request, history: History) -> list[str]:

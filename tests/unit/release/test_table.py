@@ -779,6 +779,41 @@ def test_each_controller_is_rolled_back_to_its_own_images():
         "a failed group must not stop the next group")
 
 
+@pytest.mark.parametrize("aborted, changed, check_mode, message", [
+    ("", "abc", False, "3 of 3 controllers are as requested (3 changed)"),
+    ("", "b", False, "3 of 3 controllers are as requested (1 changed)"),
+    ("a", "abc", False, "3 of 3 controllers are as requested (3 changed)"),
+    ("", "abc", True, "3 of 3 controllers would be as requested (3 changed)"),
+])
+def test_message_of_a_rollback_counts_the_controllers_of_all_groups(aborted, changed, check_mode,
+                                                                    message):
+    previous = {"a": {"web": "myimage:v1"}, "b": {"web": "myimage:v0"}, "c": {"web": "myimage:v1"}}
+    controllers = {name: Controller("myimage:v2" if name in changed else images["web"],
+                                    **({"new_image": "myimage:v3"} if name in aborted else {}))
+                   for name, images in previous.items()}
+    _turns, run, _cluster = run_rollback(controllers=controllers, selection={"names": list("abc")},
+                                         previous=previous, check_mode=check_mode)
+
+    assert (run.ending.outcome, run.ending.message) == ("rolled_back", message)
+
+
+def test_message_of_a_rollback_of_all_groups_names_skipped_controllers():
+    class SkippingCluster(LabelledCluster):
+        """Model of the module, which skips the controller b with another repository."""
+
+        def update(self, options):
+            names = [name for name in self.controllers if name != "b"]
+            result = Cluster.update(self, {**options, "names": names})
+            return result | {"results": [*result["results"], {
+                "name": "b", "skipped": True, "failed": False, "changed": False, "msg": "other"}]}
+
+    cluster = SkippingCluster(a=Controller("myimage:v2", new_image="myimage:v3"), b=Controller())
+    run = Run(variables(role="rollback", selection={"label_selectors": ["app=shop"]},
+                        options=TO_V1 | {"on_failure": None}), cluster).run()
+
+    assert run.ending.message == "1 of 2 controllers are as requested (1 changed), 1 skipped (b)"
+
+
 TO_V1 = {"image": "myimage:v1"}
 
 

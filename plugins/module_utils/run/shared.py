@@ -19,9 +19,12 @@ from ..model.fields import Json
 from ..model.identity import digest
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
-from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
+from ..model.steps import Create, Handover, Merge, Patch, Write
+from .preflight import FIELDS_READ_UNDER_LEASE, RESOURCES
 
 MIN_WAIT = 1.0
+#: Not cached: other tasks may have changed these objects since the list for another controller.
+_UNCACHED_RESOURCES = [RESOURCES[field] for field in FIELDS_READ_UNDER_LEASE]
 
 
 class SharedCluster:
@@ -90,10 +93,6 @@ class SharedCluster:
                 return None
             return [item for item in self._revisions if object_meta.owner_uid(item) in uids]
 
-    def forget(self, resource: str) -> None:
-        with self._lock:
-            self._objects.pop(resource, None)
-
 
 class SharedGateway:
     """The gateway for the driver of a single controller."""
@@ -111,7 +110,8 @@ class SharedGateway:
         return self._cluster.rules()
 
     def objects(self, resource: str) -> list[Json] | None:
-        return self._cluster.objects(resource)
+        source = self._gateway if resource in _UNCACHED_RESOURCES else self._cluster
+        return source.objects(resource)
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return self._cluster.revisions(uids)
@@ -129,13 +129,6 @@ class SharedGateway:
         self.wake_event.clear()
         if self._cluster.error:
             raise copy.copy(self._cluster.error)
-
-    def write(self, write: Write) -> bool:
-        try:
-            return self._gateway.write(write)
-        finally:
-            if write.kind == AUTOSCALER:
-                self._cluster.forget("horizontalpodautoscalers")
 
     # Methods that only call the shared gateway
 
@@ -186,6 +179,9 @@ class SharedGateway:
 
     def refuse_forbidden_handover(self, controller: Controller) -> None:
         self._gateway.refuse_forbidden_handover(controller)
+
+    def write(self, write: Write) -> bool:
+        return self._gateway.write(write)
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         return self._gateway.hand_over(write, may_continue)

@@ -10,8 +10,12 @@ import json
 
 import pytest
 from every_kind import KINDS, Cluster, update_request
+from killed import Killed
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.shared import SharedCluster
 
 KINDS_WITH_AUTOSCALER = [kind for kind in KINDS if kind != "DaemonSet"]
 
@@ -30,6 +34,28 @@ def test_autoscaler_that_another_client_has_changed_is_restored_after_a_failure(
 
     assert not cluster.is_frozen
     assert cluster.scaler["spec"]["minReplicas"] == 3 and "behavior" not in cluster.scaler["spec"]
+
+
+def kill():
+    raise Killed
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_AUTOSCALER)
+def test_autoscaler_that_a_killed_task_has_frozen_since_the_start_of_a_fleet_is_restored(
+        kind, monkeypatch):
+    cluster, request = Cluster(kind), update_request(kind)
+    before, flow = copy.deepcopy(cluster.scaler["spec"]), choose(request)
+    gateway = SharedCluster(flow, cluster, ["foo"]).gateway_for("foo")
+    monkeypatch.setattr(gateway, "wait", cluster.wait)
+    gateway.objects("horizontalpodautoscalers")
+    with monkeypatch.context() as killed_task, pytest.raises(Killed):
+        killed_task.setattr(cluster, "on_wait", kill)
+        cluster.run(request)
+    assert cluster.is_frozen
+
+    driver.run(flow, request, gateway, cluster.clock)
+
+    assert cluster.scaler["spec"] == before
 
 
 DISABLED = {"selectPolicy": "Disabled"}

@@ -10,7 +10,6 @@ import types
 
 import clusters
 import pytest
-from apiserver import FREEZE, SCALE_TO_2
 from builders import SUCCESSOR, new, old, rc, rs
 from migrations import ALL_STEPS, MIGRATE, MigrationGateway, World
 
@@ -207,12 +206,17 @@ def test_results_of_a_fleet():
     assert [diff["before_header"] for diff in result["diff"]] == ["one", "two", "three"]
 
 
+#: How often each resource is listed for three controllers.
+LISTS = {"services": 1, "resourcequotas": 1, "nodes": 1, "poddisruptionbudgets": 3,
+         "horizontalpodautoscalers": 3}
+
+
 def test_shared_objects_are_listed_once():
     cluster = Cluster(*controllers("one", "two", "three"))
 
     run(cluster, names=["one", "two", "three"])
 
-    assert set(cluster.requests.values()) == {1} and "nodes" in cluster.requests
+    assert cluster.requests == LISTS | {"rules": 1}
 
 
 def test_second_run_changes_nothing():
@@ -386,7 +390,7 @@ def test_check_mode_lists_shared_objects_once():
 
     task_result(fleet.simulate, cluster, names=["one", "two", "three"])
 
-    assert set(cluster.requests.values()) == {1} and "nodes" in cluster.requests
+    assert cluster.requests == LISTS
 
 
 def test_equal_warnings_are_joined():
@@ -510,21 +514,16 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
     assert run(SilentCluster(*controllers("one")), names=["one"])["changed"]
 
 
-@pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
-                         ids=["autoscaler", "size"])
-def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
-    """A driver may have frozen the autoscaler even if its write failed."""
+@pytest.mark.parametrize("resource, count", [
+    ("horizontalpodautoscalers", 2), ("poddisruptionbudgets", 2), ("resourcequotas", 1)])
+def test_objects_that_other_tasks_change_are_listed_for_each_controller(resource, count):
     cluster = Cluster()
     gateway = shared_cluster(cluster).gateway_for("one")
-    cluster.refused_names = {write.name}
-    gateway.objects("horizontalpodautoscalers")
 
-    with pytest.raises(RolloutError):
-        gateway.write(write)
     for _round in range(2):
-        gateway.objects("horizontalpodautoscalers")
+        gateway.objects(resource)
 
-    assert cluster.requests["horizontalpodautoscalers"] == count
+    assert cluster.requests[resource] == count
 
 
 def test_driver_waits_at_least_the_minimum():

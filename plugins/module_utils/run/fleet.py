@@ -174,6 +174,8 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
     def update(request: Request) -> Json:
         cluster = fleet_run.shared_clusters[Place.of(request)]
+        # Do not begin an update without a watch: it would end at its first wait.
+        cluster.raise_error()
         name = fleet_run.name_with_kind(request)
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),

@@ -62,10 +62,15 @@ class SharedCluster:
             self._gateways[name].wake_event.set()
 
     def end_drivers(self, error: RolloutError) -> None:
-        """Wake all drivers. From now on, wait() of each driver raises the first such error."""
+        """Wake all drivers. From now on, raise_error() raises the first such error."""
         self.error = self.error or error
         for gateway in self._gateways.values():
             gateway.wake_event.set()
+
+    def raise_error(self) -> None:
+        """Raise the error of end_drivers(), if any."""
+        if self.error:
+            raise copy.copy(self.error)
 
     def rules(self) -> list[Json] | None:
         with self._lock:
@@ -127,8 +132,7 @@ class SharedGateway:
     def wait(self, seconds: float) -> None:
         self.wake_event.wait(max(seconds, MIN_WAIT))
         self.wake_event.clear()
-        if self._cluster.error:
-            raise copy.copy(self._cluster.error)
+        self._cluster.raise_error()
 
     # Methods that only call the shared gateway
 

@@ -503,6 +503,27 @@ def test_bug_in_a_watch_fails_all_controllers():
                for entry in result["results"])
 
 
+@pytest.mark.parametrize("exception", [
+    RolloutError("the API server at https://one cannot be reached"), RuntimeError("a bug")],
+    ids=["outage", "bug"])
+def test_no_update_begins_after_the_watch_has_failed(exception):
+    """Without a watch, it would stop at its first wait."""
+    class FailingOnce(Cluster):
+        def wait(self, seconds):
+            if exceptions and self.writes:
+                raise exceptions.pop()
+            return super().wait(seconds)
+
+    exceptions, cluster = [exception], FailingOnce(*controllers("one", "two", "three"))
+    result = task_result(fleet.run, cluster, names=["one", "two", "three"], concurrency=1,
+                         max_failures="100%")
+
+    assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
+        (True, True), (True, False), (True, False)]
+    assert str(exception) in result["results"][2]["msg"]
+    assert {name for name in cluster.controllers() if name.startswith("t")} == {"two", "three"}
+
+
 def test_driver_without_events_reads_the_controller(monkeypatch):
     class SilentCluster(Cluster):
         def wait(self, seconds):

@@ -326,7 +326,7 @@ class _FleetRun:
 
         Replace the rollback command of this controller by one command for each of the first
         MAX_LISTED namespaces. A replacement rolls back the failed controllers of the same kind in
-        the namespace whose next commands include a rollback.
+        the namespace whose next commands include a rollback. A hint names the other ones.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                     for request in self.requests if self._entries[_key(request)]["failed"]]
@@ -334,15 +334,23 @@ class _FleetRun:
             return []
         first, first_commands = failures[0]
         requests_by_namespace: dict[str, list[Request]] = {}
+        omitted_names = []
         for request, commands in failures:
             rollback = request.command(State.ROLLED_BACK)
-            if request.kind is first.kind and rollback in commands:
+            if rollback not in commands:
+                continue
+            if request.kind is first.kind and (request.namespace in requests_by_namespace
+                                               or len(requests_by_namespace) < MAX_LISTED):
                 requests_by_namespace.setdefault(request.namespace, []).append(request)
-        joint_rollbacks = [_joint_rollback(requests)
-                           for requests in requests_by_namespace.values()][:MAX_LISTED]
+            else:
+                omitted_names.append(self.display_name(request))
+        rollbacks = list(map(_joint_rollback, requests_by_namespace.values()))
+        if omitted_names:
+            rollbacks.append(f"and the rollback of {join_first(omitted_names)}: see "
+                             "failure.commands in results")
         first_rollback = first.command(State.ROLLED_BACK)
         return [command for line in first_commands
-                for command in (joint_rollbacks if line == first_rollback else [line])]
+                for command in (rollbacks if line == first_rollback else [line])]
 
     def _run_and_record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
         try:

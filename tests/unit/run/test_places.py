@@ -12,7 +12,7 @@ from builders import rc
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, places
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
@@ -70,6 +70,13 @@ def test_each_namespace_and_kind_has_a_request_in_the_order_of_the_task():
 def test_an_invalid_namespace_is_refused_before_any_request():
     with pytest.raises(RolloutError, match=r"'\.\./x' is not a valid namespace name"):
         places.requests_for_places(params(namespaces=["a", "../x"], image="myimage:v2"), [None])
+
+
+def failing(error):
+    def update(request):
+        raise error
+
+    return update
 
 
 class TwoNamespaces:
@@ -192,6 +199,35 @@ def test_a_rollback_of_each_namespace_is_suggested():
     for namespace, command in zip(NAMESPACES, rollbacks, strict=True):
         assert f"namespace={namespace}" in command and "namespaces" not in command
         assert "state=rolled_back" in command and "foo" in command and "bar" in command
+
+
+@pytest.mark.parametrize(("namespaces", "kinds", "omitted_names"), [
+    ("abcde", ["ReplicaSet"], ""),
+    ("abcdefg", ["ReplicaSet"], "f/foo, g/foo"),
+    ("ab", ["ReplicaSet", "Deployment"], "Deployment a/foo, Deployment b/foo"),
+    ("abcdefghijklm", ["ReplicaSet"], "f/foo, g/foo, h/foo, i/foo, j/foo and 3 more"),
+])
+def test_omitted_rollbacks_are_named(namespaces, kinds, omitted_names):
+    requests = places.requests_for_places(params(image="myimage:v2", name="foo"), kinds, namespaces)
+    flow = choose(TwoNamespaces.placeholder)
+    fleet_run = fleet._FleetRun(
+        TwoNamespaces().fleet_, [],
+        {places.Place.of(request): fleet.Group(flow, Cluster()) for request in requests}, Clock())
+    fleet_run.requests = requests
+    for request in requests:
+        failure = RolloutError("it failed", next_command=request.command(State.ROLLED_BACK))
+        fleet_run._run_and_record(request, failing(failure))
+
+    with pytest.raises(RolloutError) as error:
+        fleet_run.result()
+
+    assert error.value.commands == [
+        request.command(State.ROLLED_BACK) for request in requests
+        if request.kind == "ReplicaSet"][:5]
+    hints = [line for line in error.value.next_command.splitlines()
+             if line not in error.value.commands]
+    assert hints == ([f"and the rollback of {omitted_names}: see failure.commands in results"]
+                     if omitted_names else [])
 
 
 def test_a_listed_namespace_without_a_match_is_an_error():

@@ -53,7 +53,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     measurements: list[Measurement] = []
     subject = observe()
     was_in_progress = subject.in_progress
-    warnings = dict.fromkeys(_sampling_warnings(analysis, subject))
+    sampling_warnings: dict[tuple[int, str], str] = {}
+    warnings: dict[str, None] = {}
     print_line(report.first_line(name, analysis, subject))
     next_start = clock.monotonic() + analysis.initial_delay
     for number in range(1, analysis.count + 1):
@@ -69,6 +70,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
             raise RolloutError("there are no new pods to measure", where=subject.where,
                                next_command="pause the update once it has some new pods (set "
                                             "pause_at), and run the same task again")
+        sampling_warnings |= _sampling_warnings(analysis, subject)
         for metric in analysis.metrics:
             readings = _measure(metric, _placeholder_values(namespace, analysis, subject), subject,
                                 sources, reason_to_stop)
@@ -82,7 +84,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         if any(can_no_longer_pass(outcomes[metric.name], analysis) for metric in analysis.metrics):
             break
     result = {"namespace": namespace, **report.result(name, analysis, measurements, subject),
-              "warnings": list(warnings)[:MAX_WARNINGS]}
+              "warnings": [*sampling_warnings.values(), *warnings][:MAX_WARNINGS]}
     outcomes = report.outcomes_by_metric(analysis, measurements)
     outcome = overall_outcome(metric_outcome(metric_outcomes, analysis)
                               for metric_outcomes in outcomes.values())
@@ -152,13 +154,14 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
             if len(names) > limit else list(names))
 
 
-def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
+def _sampling_warnings(analysis: Analysis, subject: Subject) -> dict[tuple[int, str], str]:
+    """Return the warnings by limit and group. The number of pods may change in the analysis."""
     cases = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
-    return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action} (an evenly spaced "
-            "sample)"
+    return {(limit, group): f"{prefix}only {limit} of the {len(names)} {group} pods are {action} "
+                            "(an evenly spaced sample)"
             for limit, prefix, action in sorted(cases)
-            for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
+            for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit}
 
 
 def _wait(until: float, subject: Subject, clock: Clock,

@@ -207,6 +207,19 @@ def test_query_names_only_a_sample_of_many_pods():
     assert len(result["new_pods"]) == 1200
 
 
+@pytest.mark.parametrize("counts, warned_count", [
+    ((1, 15, 60), 60), ((1, 40, 60), 60), ((1, 60, 15), 60), ((60, 1, 15), None)],
+    ids=["last", "last two", "first", "before the first measurement"])
+def test_sample_of_any_measurement_causes_one_warning(counts, warned_count):
+    """The first count is that of the progress line, the others are of measurements."""
+    run = Run({"ERROR": 0.0}, ERROR_LINES, count=2, subjects=[
+        subject(new=[f"n{number}" for number in range(count)]) for count in counts])
+
+    assert run.result()["warnings"] == (
+        [f"the logs of only 20 of the {warned_count} new pods are read (an evenly spaced sample)"]
+        if warned_count else [])
+
+
 def test_failure_by_error_lines_names_a_pod():
     reading = Reading(6.0, note="6 of 40 lines match, 5 of the matches in pod n2")
     run = Run({"ERROR": {True: reading, False: 0.5}}, ERROR_LINES)

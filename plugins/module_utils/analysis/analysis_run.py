@@ -12,6 +12,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..run.clock import Clock
 from . import queries, report
+from .log_lines import sample
 from .outcome import (
     Measurement,
     Outcome,
@@ -130,7 +131,7 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
     readings = []
     for names in (subject.new, subject.old):
         _raise_if_stopped(reason_to_stop, subject)
-        readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
+        readings.append(sources.read_logs(error_lines, sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
         # If the task was stopped meanwhile, the readings may have no value.
         _raise_if_stopped(reason_to_stop, subject)
@@ -140,18 +141,12 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
 
 def _placeholder_values(namespace: str, analysis: Analysis,
                         subject: Subject) -> dict[str, dict[str, str]]:
-    new_pattern, old_pattern = (queries.pod_name_pattern(_sample(names, MAX_PODS))
+    new_pattern, old_pattern = (queries.pod_name_pattern(sample(names, MAX_PODS))
                                 for names in (subject.new, subject.old))
     common_values = {"new_pods": new_pattern, "old_pods": old_pattern, "namespace": namespace,
                      "window": analysis.window}
     return {"new": {**common_values, "pods": new_pattern},
             "old": {**common_values, "pods": old_pattern}}
-
-
-def _sample(names: t.Sequence[str], limit: int) -> list[str]:
-    """Return at most `limit` of the names, evenly spaced."""
-    return ([names[number * len(names) // limit] for number in range(limit)]
-            if len(names) > limit else list(names))
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> dict[tuple[int, str], str]:

@@ -28,6 +28,8 @@ _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z
 #: last letter of a sequence and the word after the sequence.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
+Item = t.TypeVar("Item")
+
 
 class Log(t.NamedTuple):
     """A log of a container, which may have been deleted meanwhile."""
@@ -91,6 +93,25 @@ def _container_logs(pod: str, container: str, status: t.Any, window: float,
                              seconds(text(previous_state, "startedAt")) or window_start)
         logs.append(Log(pod, container, True, max(0.0, start - previous_start)))
     return logs
+
+
+def sample_logs(logs_by_pod: t.Sequence[t.Sequence[Log]], limit: int) -> list[Log]:
+    """Return at most `limit` of the logs: all logs of an evenly spaced sample of the pods.
+
+    A cut between the logs of a pod would distort the average of a container over the pods.
+    """
+    logs: list[Log] = []
+    for pod_count in range(len(logs_by_pod), 0, -1):
+        logs = [log for logs_of_pod in sample(logs_by_pod, pod_count) for log in logs_of_pod]
+        if len(logs) <= limit:
+            break
+    return logs[:limit]
+
+
+def sample(items: t.Sequence[Item], limit: int) -> list[Item]:
+    """Return at most `limit` of the items, evenly spaced."""
+    return ([items[number * len(items) // limit] for number in range(limit)]
+            if len(items) > limit else list(items))
 
 
 def is_error_text(data: bytes, limit: int) -> bool:

@@ -19,7 +19,15 @@ from ..cluster.http import Http, ResponseTooLarge, Unreachable, path_segment
 from ..cluster.refused import RETRIED_STATUSES, Refused
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .log_lines import Log, LogLines, is_error_text, log_readings, parse_lines, readable_logs
+from .log_lines import (
+    Log,
+    LogLines,
+    is_error_text,
+    log_readings,
+    parse_lines,
+    readable_logs,
+    sample_logs,
+)
 from .outcome import Reading
 from .spec import ErrorLines
 
@@ -70,16 +78,23 @@ class Logs:
         """
         try:
             with concurrent.futures.ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
-                logs = _map_concurrently(
-                    pool, lambda pod: self._logs(pod, error_lines.containers), pods)
-                selected_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MAX_LOGS]
+                logs = list(filter(None, _map_concurrently(
+                    pool, lambda pod: self._logs(pod, error_lines.containers), pods)))
+                selected_logs = sample_logs(logs, MAX_LOGS)
                 limit = min(MAX_LOG_BYTES, MAX_TOTAL_BYTES // max(1, len(selected_logs)))
                 lines = _map_concurrently(pool, lambda log: self._lines(log, limit), selected_logs)
         except _TransientError as error:
             unknown = Reading(None, str(error), is_answer=False)
             return unknown, unknown
         parsed_logs = [log_lines for log_lines in lines if log_lines]
-        return log_readings(error_lines, self._count_matches(error_lines.pattern, parsed_logs))
+        value, line_count = log_readings(
+            error_lines, self._count_matches(error_lines.pattern, parsed_logs))
+        if sum(map(len, logs)) > MAX_LOGS:
+            value = value._replace(warnings=(
+                *value.warnings, f"the pods have more than {MAX_LOGS} logs: only the logs of an "
+                "evenly spaced sample of the pods are read; select containers, or use a shorter "
+                "window"))
+        return value, line_count
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
         """Return the readable logs of a pod, or [] if the pod was deleted."""

@@ -31,12 +31,14 @@ def logs(connection, api, monkeypatch):
     return Logs(Http(connection), "default", 60, time.time, str)
 
 
-def pod_answer(name="foo-a", **state):
-    """Return a list of one pod, with a running container by default."""
-    container = {"name": "web",
+def pod_answer(name="foo-a", *containers, **state):
+    """Return a list of one pod, with a running container "web" by default."""
+    statuses = [{"name": container,
                  "state": state or {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    return pods({"metadata": {"name": name}, "spec": {"containers": [{"name": "web"}]},
-                 "status": {"containerStatuses": [container]}})
+                for container in containers or ["web"]]
+    return pods({"metadata": {"name": name},
+                 "spec": {"containers": [{"name": status["name"]} for status in statuses]},
+                 "status": {"containerStatuses": statuses}})
 
 
 #: The body of status 200 if the container runtime does not return the status of the container.
@@ -72,6 +74,25 @@ def test_byte_limit_is_shared_by_many_logs(logs, api, monkeypatch):
 
     assert logs.read(ERROR_LINES, [f"foo-{number}" for number in range(4)])[1].value == 3
     assert [path.partition("limitBytes=")[2][:4] for _method, path in api.sent[4:]] == ["100&"] * 3
+
+
+@pytest.mark.parametrize("max_logs, read_pods", [
+    (8, "00112233"), (7, "001122"), (5, "0022"), (3, "00"), (1, "0")])
+def test_logs_beyond_the_limit_are_those_of_an_even_sample_of_pods(
+        logs, api, monkeypatch, max_logs, read_pods):
+    """Each of four pods has two containers."""
+    monkeypatch.setattr(pod_logs, "MAX_LOGS", max_logs)
+    api.answers += [*(pod_answer(f"foo-{number}", "web", "proxy") for number in range(4)),
+                    *[log_answer("good")] * len(read_pods)]
+
+    share, line_count = logs.read(ERROR_LINES, [f"foo-{number}" for number in range(4)])
+
+    assert "".join(path.partition("/pods/foo-")[2][:1] for _method, path in api.sent[4:]) == (
+        read_pods)
+    assert line_count.value == len(read_pods) and not api.answers
+    assert share.warnings == (() if max_logs == 8 else (
+        f"the pods have more than {max_logs} logs: only the logs of an evenly spaced sample of "
+        "the pods are read; select containers, or use a shorter window",))
 
 
 @pytest.mark.parametrize("answers", [

@@ -181,7 +181,9 @@ NOT_STARTED = (
         "root"),
     Row("configuration", r"^CreateContainerConfigError", Fatal.YES,
         "correct the template as the message says"),
-    Row("command", "^" + _EXEC_FAILURE, Fatal.YES, _CHECK_COMMAND),
+    # The same text may be about a program of the node (FailedMount, FailedCreatePodSandBox).
+    Row("command", rf"^(RunContainerError|CreateContainerError|Failed): {_EXEC_FAILURE}", Fatal.YES,
+        _CHECK_COMMAND),
     Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES,
         _CORRECT_TEMPLATE),
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,

@@ -170,6 +170,10 @@ RUNC_ERROR = (
     'failed to create containerd task: failed to create shim task: OCI runtime create failed: '
     'runc create failed: unable to start container process: exec: "/nope": stat /nope: no such '
     'file or directory: unknown')
+NO_RUNTIME = ('OCI runtime create failed: exec: "nvidia-container-runtime": executable file not '
+              'found in $PATH')
+NO_MOUNT_PROGRAM = ('MountVolume.SetUp failed for volume "data" : mount failed: exec: '
+                    '"mount.glusterfs": executable file not found in $PATH')
 MOUNT_ERROR = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 QUOTA = "small, requested: pods=1, used: pods=4, limited: pods=4"
 LIVENESS = "Liveness probe failed: HTTP probe failed with statuscode: 503"
@@ -326,6 +330,17 @@ CASES = {
           [event("FailedCreatePodSandBox",
                  'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
         "N"),
+    "missing program of the container runtime": Case(
+        "sandbox", f"pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: {NO_RUNTIME}",
+        "see why the network or the container runtime of node real-1 fails:\nkubectl describe node "
+        "real-1",
+        [(CREATING, [event("FailedCreatePodSandBox", f"Failed to create pod sandbox: {NO_RUNTIME}",
+                           3, field="")])], "N"),
+    "missing mount program of the node": Case(
+        "volume", f"pod foo-1: FailedMount: {NO_MOUNT_PROGRAM}",
+        "check whether the volume exists and node real-1 can reach it:\nkubectl -n shop describe "
+        "pod foo-1",
+        [(MOUNTING, [event("FailedMount", NO_MOUNT_PROGRAM, 3, field="")])], "N"),
     "readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
         f"see how the container responds to its readinessProbe ({PROBE_TEXT}):\n{LOGS}",

@@ -38,7 +38,7 @@ ROLLBACK_BLOCKING_KINDS = (PREVIOUS_TEMPLATE, PREVIOUS_TEMPLATE_KEPT)
 _DELETE_ADVICE = (
     "delete {pods}: the cluster does not replace an old pod that is not ready "
     "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), but "
-    "creates a deleted pod again, from the new template\n"
+    "creates a deleted pod again, from {templates}\n"
     "{kubectl} delete pod {pods}")
 _PAUSE_ADVICE = (
     "leave pause_at out: pause_at keeps {pods} at the template from before the update, so "
@@ -70,6 +70,8 @@ class _UnreadyOldPod(t.NamedTuple):
     #: One of KINDS.
     kind: str
     blocks_update: bool
+    #: The template of the replacement, if the pod is deleted.
+    next_template: str
 
 
 @functools.singledispatch
@@ -90,26 +92,33 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
                 or revision in ("", controller.update_revision)):
             continue
         has_previous_template = revision == controller.current_revision
+        keeps_previous_template = controller.recreates_from_previous_template(name)
         kind = (THIRD_TEMPLATE if not has_previous_template
-                else PREVIOUS_TEMPLATE_KEPT if controller.recreates_from_previous_template(name)
+                else PREVIOUS_TEMPLATE_KEPT if keeps_previous_template
                 else PREVIOUS_TEMPLATE)
         # With podManagementPolicy Parallel, the controller replaces unready pods.
         old_pods[name] = _UnreadyOldPod(
-            kind, controller.is_ordered or kind == PREVIOUS_TEMPLATE_KEPT)
+            kind, controller.is_ordered or kind == PREVIOUS_TEMPLATE_KEPT,
+            "the template from before the update" if keeps_previous_template else "the new template")
     return old_pods
 
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                     old_pods: t.Mapping[str, _UnreadyOldPod]) -> list[Cause]:
     name, uid = _name(pod), text(pod["metadata"], "uid")
-    kind, blocks_update = old_pods[name]
+    kind, blocks_update, _next_template = old_pods[name]
+    old_pods_of_kind = {old_name: old_pod for old_name, old_pod in old_pods.items()
+                        if old_pod.kind == kind}
     pod_events = [event for event in events
                   if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
                           pod=name)
-    pod_names = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
-                         for old_pod, (old_kind, _blocks) in old_pods.items() if old_kind == kind)
-    suggestion = _SUGGESTIONS[kind].format(pods=pod_names, kubectl=request.kubectl)
+    pod_names = " ".join(diagnosis.name_or_placeholder("pod", old_name)
+                         for old_name in old_pods_of_kind)
+    templates = " or ".join(dict.fromkeys(
+        old_pod.next_template for old_pod in old_pods_of_kind.values()))
+    suggestion = _SUGGESTIONS[kind].format(pods=pod_names, templates=templates,
+                                           kubectl=request.kubectl)
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and blocks_update)
             for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown_cause]]

@@ -69,6 +69,16 @@ def test_command_deletes_all_unready_old_pods():
             and cause.pods == 2)
 
 
+@pytest.mark.parametrize("revision, partition, templates", [
+    (OLD, 0, "the new template"), (BROKEN, 0, "the new template"),
+    (BROKEN, 1, "the template from before the update or the new template"),
+    (BROKEN, 2, "the template from before the update")])
+def test_suggestion_names_the_template_of_the_replacement(revision, partition, templates):
+    (cause,) = diagnose(pod(revision), pod(revision, "foo-1"), partition=partition)
+
+    assert f"creates a deleted pod again, from {templates}\n" in cause.suggestion
+
+
 def test_unready_old_pod_without_a_reason_is_reported():
     (cause,) = diagnose(pod(OLD, reason=""))
 

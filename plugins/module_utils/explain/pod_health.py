@@ -80,8 +80,7 @@ def healthy_since(pod: Json) -> float | None:
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
     """Return the time of the last warning about the pods (seconds since 1970), or 0."""
-    times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
-             if _involved_uid(event) in uids)
+    times = (_event_time(event) for event in events if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
 
 
@@ -161,7 +160,7 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
     """
     counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
-    for event in events:
+    for event in sorted(events, key=_event_time):
         increase = _count(event) - initial_counts.get(text(mapping(event, "metadata"), "uid"), 0)
         uid = _involved_uid(event)
         is_counted = (uid in new or uid in old) and text(event, "reason") not in ignored_reasons
@@ -236,6 +235,10 @@ def _cause(request: Request, kind: str, reason: str, message: str, pod: str,
 def _count(event: Json) -> int:
     count = number(event, "count") or number(mapping(event, "series"), "count")
     return max(1, min(count, MAX_EVENT_COUNT))
+
+
+def _event_time(event: Json) -> str:
+    return text(event, "lastTimestamp") or text(event, "eventTime")
 
 
 def _involved_uid(event: Json) -> str:

@@ -213,6 +213,16 @@ def test_pod_with_the_most_warnings_is_named(old, comparison):
         "probe failed")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_last_warning_is_the_warning_with_the_latest_time(order):
+    events = [warning("new-1", 9, lastTimestamp=LATER),
+              warning("new-1", 1, "b", reason="BackOff", lastTimestamp=SINCE)]
+
+    (cause,) = pod_health.excess_warnings(REQUEST, NEW, {}, events[::order], {})
+
+    assert cause.reason == "Unhealthy" and cause.message.startswith("10 warnings during")
+
+
 # Time since the last change
 
 

@@ -59,6 +59,8 @@ from .symptoms import (
 
 #: In characters. The middle of a longer message is omitted.
 MAX_MESSAGE_LENGTH = 600
+#: In characters. The end of a longer description of a probe's action is omitted.
+MAX_PROBE_LENGTH = 100
 #: Placeholders whose values are safe in a command.
 _SAFE_PLACEHOLDERS = ("kubectl", "cluster", "logs", "claims")
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
@@ -381,13 +383,15 @@ def _describe_probe(probe: Json) -> str:
     """Describe a probe, for example "GET :8080/healthz, failureThreshold 3"."""
     http, tcp, grpc = (_map(probe, kind) for kind in ("httpGet", "tcpSocket", "grpc"))
     command = _map(probe, "exec").get("command")
+    # The arguments of a command may contain a password, so name only the program.
+    program, *arguments = command if isinstance(command, list) and command else [""]
     action = (f"GET :{http.get('port')}{_text(http, 'path')}" if http
               else f"TCP :{tcp.get('port')}" if tcp
               else f"gRPC :{grpc.get('port')}" if grpc
-              else " ".join(map(str, command)) if isinstance(command, list) else "")
+              else f"{program}{' ...' if arguments else ''}")
     settings = [f"{field} {number}" for field in ("periodSeconds", "failureThreshold")
                 if (number := _number(probe, field))]
-    return ", ".join(filter(None, (action, *settings)))
+    return ", ".join(filter(None, (action[:MAX_PROBE_LENGTH], *settings)))
 
 
 def _causes_in_container(subject: _Subject, spec: Json, status: Json,

@@ -1107,7 +1107,11 @@ def test_missing_priority_class_of_a_handover_is_not_a_failure():
 
 @pytest.mark.parametrize("probe, text", [
     ({"exec": {"command": ["/bin/check", "-v"]}, "periodSeconds": 5},
-     "(/bin/check -v, periodSeconds 5)"),
+     "(/bin/check ..., periodSeconds 5)"),
+    ({"exec": {"command": ["/bin/check"]}}, "(/bin/check)"),
+    ({"exec": {"command": []}, "failureThreshold": 3}, "(failureThreshold 3)"),
+    ({"exec": {"command": ["x" * 9999]}}, f"({'x' * diagnosis.MAX_PROBE_LENGTH})"),
+    ({"httpGet": {"port": 80, "path": "/" * 9999}}, f"(GET :80{'/' * 93})"),
     ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
     ({"httpGet": {"port": "http"}}, "(GET :http)"),
 ])
@@ -1116,6 +1120,14 @@ def test_suggestion_describes_the_probe(probe, text):
                         events=[event("Unhealthy", READINESS, 2)])
 
     assert text in cause.suggestion
+
+
+def test_suggestion_has_no_argument_of_a_probe():
+    probe = {"exec": {"command": ["redis-cli", "-a", "PASSWORD", "ping"]}}
+    (cause,) = diagnose(pod(container(running={}), container_spec={"readinessProbe": probe}),
+                        events=[event("Unhealthy", READINESS, 2)])
+
+    assert "(redis-cli ...)" in cause.suggestion and "PASSWORD" not in repr(cause)
 
 
 def test_long_message_is_shortened_in_the_middle():

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose the old pods that block an update of a StatefulSet. No I/O.
+"""Diagnose the pods that an update or a rollback replaces. No I/O.
 
-With podManagementPolicy OrderedReady, an old pod that never becomes ready blocks the update until a
-user deletes the pod (kubernetes/kubernetes#67250).
+The cluster replaces such a pod whatever its problem is, so no cause in it is fatal. An exception is
+a StatefulSet with podManagementPolicy OrderedReady: an old pod that never becomes ready blocks the
+update until a user deletes the pod (kubernetes/kubernetes#67250).
 """
 
 from __future__ import annotations
@@ -48,20 +49,41 @@ _SUGGESTIONS = {PREVIOUS_TEMPLATE: _DELETE_ADVICE, THIRD_TEMPLATE: _DELETE_ADVIC
 
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
-           events: t.Sequence[Json]) -> list[Cause]:
-    """Return one cause for each kind of unready old pods, and the causes for the other pods."""
+           events: t.Sequence[Json], is_replaced: t.Callable[[Json], bool]) -> list[Cause]:
+    """Return one cause for each kind of unready old pods, and the causes for the other pods.
+
+    is_replaced: whether the update or rollback replaces a pod with these labels.
+    """
     # In a rollback, the task itself deletes unready pods of another template.
     unready_old_pods = {} if request.state.rolls_back else _unready_old_pods(controller, pods)
     old_pod_causes = [cause for pod in pods if _name(pod) in unready_old_pods
                       for cause in _old_pod_causes(request, pod, events, unready_old_pods)]
-    other_pods = [pod for pod in pods if _name(pod) not in unready_old_pods]
+    replaced_pods: list[Json] = []
+    other_pods: list[Json] = []
+    for pod in pods:
+        if _name(pod) not in unready_old_pods:
+            is_old = is_replaced(labels_of(pod)) and not _is_terminating(pod)
+            (replaced_pods if is_old else other_pods).append(pod)
     kinds = [old_pod.kind for old_pod in unready_old_pods.values()]
     cause_of_each_kind = [min((cause for cause in old_pod_causes if cause.kind == kind),
                               key=lambda cause: not cause.is_fatal)
                           for kind in KINDS if kind in kinds]
     causes_with_pod_counts = [dataclasses.replace(cause, pods=kinds.count(cause.kind))
                               for cause in cause_of_each_kind]
-    return [*causes_with_pod_counts, *diagnosis.causes(request, controller, other_pods, events)]
+    other_causes = diagnosis.causes(request, controller, other_pods, events)
+    other_kinds = {cause.kind for cause in other_causes}
+    return [*causes_with_pod_counts, *other_causes,
+            *(cause for cause in _causes_of_replaced_pods(request, replaced_pods, events)
+              if cause.kind not in other_kinds)]
+
+
+def _causes_of_replaced_pods(request: Request, pods: t.Iterable[Json],
+                             events: t.Sequence[Json]) -> list[Cause]:
+    # A rollback replaces the new pods.
+    prefix = "" if request.state.rolls_back else "old "
+    return diagnosis.merge(
+        dataclasses.replace(cause, is_fatal=False, place=f"{prefix}{cause.place}")
+        for pod in pods for cause in diagnosis.pod_causes(request, pod, _events_about(pod, events)))
 
 
 class _UnreadyOldPod(t.NamedTuple):
@@ -88,7 +110,7 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
         is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
                        for condition in objects(mapping(pod, "status"), "conditions"))
-        if (is_ready or "deletionTimestamp" in pod["metadata"]
+        if (is_ready or _is_terminating(pod)
                 or revision in ("", controller.update_revision)):
             continue
         has_previous_template = revision == controller.current_revision
@@ -99,18 +121,17 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
         # With podManagementPolicy Parallel, the controller replaces unready pods.
         old_pods[name] = _UnreadyOldPod(
             kind, controller.is_ordered or kind == PREVIOUS_TEMPLATE_KEPT,
-            "the template from before the update" if keeps_previous_template else "the new template")
+            "the template from before the update" if keeps_previous_template
+            else "the new template")
     return old_pods
 
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                     old_pods: t.Mapping[str, _UnreadyOldPod]) -> list[Cause]:
-    name, uid = _name(pod), text(pod["metadata"], "uid")
+    name = _name(pod)
     kind, blocks_update, _next_template = old_pods[name]
     old_pods_of_kind = {old_name: old_pod for old_name, old_pod in old_pods.items()
                         if old_pod.kind == kind}
-    pod_events = [event for event in events
-                  if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
                           pod=name)
     pod_names = " ".join(diagnosis.name_or_placeholder("pod", old_name)
@@ -121,8 +142,19 @@ def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                                            kubectl=request.kubectl)
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and blocks_update)
-            for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown_cause]]
+            for cause in diagnosis.pod_causes(request, pod, _events_about(pod, events))
+            or [unknown_cause]]
+
+
+def _events_about(pod: Json, events: t.Iterable[Json]) -> list[Json]:
+    uid = text(pod["metadata"], "uid")
+    return [event for event in events
+            if uid and text(mapping(event, "involvedObject"), "uid") == uid]
 
 
 def _name(pod: Json) -> str:
     return text(pod["metadata"], "name")
+
+
+def _is_terminating(pod: Json) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

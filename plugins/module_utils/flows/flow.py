@@ -272,6 +272,16 @@ class RolloutStatus:
         controllers = filter(None, (self.survivor, self.growing))
         return all(controller.is_observed for controller in controllers)
 
+    def is_replaced(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
+        """Return whether the update or rollback in progress replaces a pod of `growing`.
+
+        False if the pod's template is unknown, or if all pods of `growing` have the same template.
+        """
+        return any(holder.is_new(pod_labels) is (self.direction == "back")
+                   for holder in self.holders
+                   if self.growing and holder.controller.uid == self.growing.uid
+                   and holder.new_labels and holder.has_known_labels)
+
 
 class Flow(t.Protocol[ObservedT]):
     """A way to update a controller."""

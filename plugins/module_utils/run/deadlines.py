@@ -181,7 +181,7 @@ class Deadlines:
             growing_controller = self._with_counted_pods(growing_controller)
         events = symptoms.mark_outdated_mount_failures(
             self._gateway.warnings(), self._gateway.server_time())
-        causes = old_pods.causes(request, growing_controller, pods, events)
+        causes = old_pods.causes(request, growing_controller, pods, events, status.is_replaced)
         return [self._escalate_rejections(cause, growing_controller) for cause in causes]
 
     def _with_counted_pods(self, controller: Controller) -> Controller:

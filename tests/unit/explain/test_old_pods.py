@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose old pods of a StatefulSet that block an update, because they never become ready."""
+"""Diagnose the pods that an update replaces, and those that block an update of a StatefulSet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
                                         "rollingUpdate": {"partition": partition}}}
     item["status"] |= {"currentRevision": OLD, "updateRevision": NEW}
     request = Request("foo", namespace="shop", kind=Kind.STATEFUL_SET, state=State(state))
-    return causes(request, StatefulSet.from_api(item), pods, [])
+    return causes(request, StatefulSet.from_api(item), pods, [], lambda labels: False)
 
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
@@ -95,6 +95,29 @@ def test_command_contains_only_valid_names():
     assert cause.suggestion.endswith("\nkubectl -n shop delete pod POD")
 
 
-def test_other_kinds_have_no_cause_for_old_pods():
-    (cause,) = causes(Request("foo"), Controller.from_api(rc(available=0)), [pod(OLD)], [])
-    assert cause.kind == "image"
+def causes_with_replaced_pods(*pods, state="updated"):
+    """Return the causes in pods of a controller of another kind, which replaces pods with OLD."""
+    return causes(Request("foo", state=State(state)), Controller.from_api(rc(available=0)), pods,
+                  [], lambda labels: labels["controller-revision-hash"] == OLD)
+
+
+@pytest.mark.parametrize("revision, state, place, is_fatal", [
+    (NEW, "updated", "pod foo-0", True), (OLD, "updated", "old pod foo-0", False),
+    (NEW, "rolled_back", "pod foo-0", True), (OLD, "rolled_back", "pod foo-0", False)])
+def test_cause_in_a_replaced_pod_is_not_fatal(revision, state, place, is_fatal):
+    (cause,) = causes_with_replaced_pods(pod(revision), state=state)
+
+    assert (cause.kind, cause.place, cause.is_fatal) == (
+        "image", f"{place}, container web", is_fatal)
+
+
+def test_replaced_pods_have_only_causes_of_other_kinds():
+    causes_ = causes_with_replaced_pods(
+        pod(OLD), pod(NEW, "foo-1"), pod(OLD, "foo-2", reason="CreateContainerError"),
+        pod(OLD, "foo-3", reason="CreateContainerError"),
+        pod(OLD, "foo-4", reason="", deletionTimestamp="2026-11-24T10:00:00Z",
+            deletionGracePeriodSeconds=0, finalizers=["example.com/hold"]))
+
+    assert [(cause.kind, cause.place, cause.pods) for cause in causes_] == [
+        ("image", "pod foo-1, container web", 1), ("finalizer", "pod foo-4", 1),
+        ("start", "old pod foo-2, container web", 2)]

@@ -21,7 +21,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods 
     PREVIOUS_TEMPLATE_KEPT,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
+    Holder,
+    RolloutStatus,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.flow import (
     MigrationFlow,
 )
@@ -182,6 +185,52 @@ def alternating_cluster(period, first_seconds, first_reason, second_reason):
 ], ids=["alternating reasons", "container that runs briefly"])
 def test_fatal_cause_with_short_gaps_ends_the_task(make_cluster):
     assert update_error(make_cluster()).what == "the new pods cannot become available"
+
+
+class GatewayWithAFailingPod(IdleGateway):
+    def __init__(self, revision):
+        self.revision = revision
+
+    def troubled_pods(self, controller):
+        return [{"metadata": {"name": "foo-1", "uid": "u",
+                              "labels": {"controller-revision-hash": self.revision}},
+                 "spec": {}, "status": {"containerStatuses": [
+                     {"name": "web", "state": {"waiting": {"reason": "ErrImagePull"}}}]}}]
+
+    def warnings(self):
+        return []
+
+
+@pytest.mark.parametrize("direction, new_labels, failing_revision", [
+    ("forward", {"controller-revision-hash": "new"}, "new"),
+    ("back", {"controller-revision-hash": "new"}, "old"),
+    ("forward", {"controller-revision-hash": ""}, "old"),
+    ("forward", {}, "old"), ("back", {}, "new"), ("back", None, "old"), (None, {}, "old"),
+    ("forward", {"controller-revision-hash": "new"}, None),
+    ("back", {"controller-revision-hash": "new"}, None)],
+    ids=["new pod of an update", "restored pod of a rollback", "unknown template", "only new pods",
+         "primary of a migration", "only old pods", "no update", "old pod of an update",
+         "undone pod of a rollback"])
+def test_only_the_cause_in_a_remaining_pod_ends_the_task(direction, new_labels, failing_revision):
+    """Neither an update nor a rollback waits for a pod that it replaces."""
+    controller, clock = Controller.from_api(rc(available=2)), FakeClock()
+    status = RolloutStatus(controller, growing=controller, direction=direction,
+                           holders=(Holder(controller, new_labels),))
+    replaced_revision = "old" if direction == "forward" else "new"
+    gateway = GatewayWithAFailingPod(failing_revision or replaced_revision)
+    deadlines = Deadlines(gateway, clock, Intervals())
+
+    def wait():
+        for _second in range(20):
+            causes, _seconds = deadlines.check_wait(UPDATE, status, Wait("foo"), 0)
+            clock.now += 1
+        return causes
+
+    if failing_revision is None:
+        assert [cause.is_fatal for cause in wait()] == [False]
+    else:
+        with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
+            wait()
 
 
 def test_temporary_cause_does_not_end_the_task():

@@ -180,7 +180,7 @@ VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
                 "taint", "uncordon"},
-    "argo rollouts": {"restart", "set", "undo"},
+    "argo rollouts": {"get", "restart", "set", "undo"},
     "oc": {"rollout"},
 }
 

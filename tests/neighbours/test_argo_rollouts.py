@@ -90,7 +90,7 @@ def test_rollout_is_not_detected_without_permission_to_list_rollouts(namespace, 
 
 @pytest.mark.parametrize("options, old_image, new_image", [
     ({"image": "myimage:v2"}, "myimage:v1", "myimage:v2"),
-    ({"image": None, "state": "rolled_back", "to_revision": 1}, "myimage:v2", "myimage:v1"),
+    ({"image": None, "state": "rolled_back"}, "myimage:v2", "myimage:v1"),
     ({"image": None, "state": "restarted"}, "myimage:v1", "myimage:v1")])
 @pytest.mark.parametrize("has_workload_ref", [True, False], ids=["workloadRef", "owner"])
 def test_suggested_command_updates_the_pods(namespace, rollout, plugin, has_workload_ref,
@@ -112,6 +112,8 @@ def test_suggested_command_updates_the_pods(namespace, rollout, plugin, has_work
                          if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
                          and item["spec"]["replicas"]]
     kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", replica_set_names[0])
+    if has_workload_ref and options.get("state") == "rolled_back":
+        options = {**options, "to_revision": "previous"}
 
     error = refusal(namespace, kind=kind, name=name, **options)
     run_command(error.next_command)

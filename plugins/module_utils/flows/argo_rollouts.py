@@ -67,7 +67,16 @@ ROWS = (
     Row("`state: restarted`", "`kubectl argo rollouts restart ROLLOUT`",
         lambda update: update.request.state.restarts,
         lambda update: [f"{update.kubectl_argo} restart {update.rollout}"]),
-    Row("`state: rolled_back`", "`kubectl argo rollouts undo ROLLOUT`",
+    # A Rollout numbers its revisions itself.
+    Row("`state: rolled_back` with a number as `to_revision`",
+        "`kubectl argo rollouts get rollout ROLLOUT`, which shows the Rollout's own revisions",
+        lambda update: (update.request.to_revision is not None
+                        and not update.request.rolls_back_to_previous),
+        lambda update: ["find the revision of the Rollout with the template of revision "
+                        f"{update.request.to_revision}, and give its number to undo, as "
+                        "--to-revision:",
+                        f"{update.kubectl_argo} get rollout {update.rollout}"]),
+    Row("any other `state: rolled_back`", "`kubectl argo rollouts undo ROLLOUT`",
         lambda update: update.request.state.rolls_back,
         lambda update: [f"{update.kubectl_argo} undo {update.rollout}"]),
     Row("another image", "`kubectl argo rollouts set image ROLLOUT CONTAINER=IMAGE`",

@@ -24,6 +24,11 @@ from .failure_reasons import SIGNALS
 MAX_MOUNT_DELAY = 122.0
 #: Seconds. Covers the first delay, the time to mount, and the missing fraction of the times.
 EVENT_TOLERANCE = 2.0
+#: Seconds. The kubelet forgets the crashes of a container that runs for longer: its back-off begins
+#: anew (MaxContainerBackOff in pkg/kubelet, twice).
+MAX_CRASH_MEMORY = 600.0
+#: Seconds. Covers the missing fraction of the times, and runs of different lengths.
+RUN_TOLERANCE = 2.0
 #: The key for the result of mark_outdated_mount_failures() in an Event.
 _OUTDATED = "isOutdated"
 
@@ -162,6 +167,33 @@ def _is_outdated_mount_failure(event: Json, now: float) -> bool:
         return True
     # The delay doubles, so the next failure follows after the time since the first failure.
     return now - last > min(last - first, MAX_MOUNT_DELAY) + EVENT_TOLERANCE
+
+
+def without_past_crashes(pods: t.Iterable[Json], now: float) -> list[Json]:
+    """Return the pods without the crashes that are no longer a cause.
+
+    A crash is no longer a cause once the container runs for longer than before the crash, or than
+    MAX_CRASH_MEMORY. If a time is unknown, the crash counts.
+    now: the time of the API server, in seconds since 1970. (The times in a pod are of its node.)
+    """
+    return [{**pod, "status": _without_past_crashes(_map(pod, "status"), now)} for pod in pods]
+
+
+def _without_past_crashes(status: Json, now: float) -> Json:
+    return status | {
+        key: [_without_past_crash(container_status, now) for container_status in _list(status, key)]
+        for key in ("initContainerStatuses", "containerStatuses") if key in status}
+
+
+def _without_past_crash(container_status: Json, now: float) -> Json:
+    last_run = _map(_map(container_status, "lastState"), "terminated")
+    last_start, last_end, start = (_seconds(_text(state, key)) for state, key in (
+        (last_run, "startedAt"), (last_run, "finishedAt"),
+        (_map(_map(container_status, "state"), "running"), "startedAt")))
+    if last_start is None or last_end is None or start is None:
+        return container_status
+    is_past = now - start > min(last_end - last_start + RUN_TOLERANCE, MAX_CRASH_MEMORY)
+    return {**container_status, "lastState": {}, "restartCount": 0} if is_past else container_status
 
 
 def event_field(event: Json) -> str:

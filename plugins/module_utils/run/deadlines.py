@@ -179,8 +179,9 @@ class Deadlines:
                      if "deletionTimestamp" in pod["metadata"]]
         if is_expired and not pods:
             growing_controller = self._with_counted_pods(growing_controller)
-        events = symptoms.mark_outdated_mount_failures(
-            self._gateway.warnings(), self._gateway.server_time())
+        now = self._gateway.server_time()
+        pods = symptoms.without_past_crashes(pods, now)
+        events = symptoms.mark_outdated_mount_failures(self._gateway.warnings(), now)
         causes = old_pods.causes(request, growing_controller, pods, events, status.is_replaced)
         return [self._escalate_rejections(cause, growing_controller) for cause in causes]
 

@@ -1049,6 +1049,42 @@ def test_sidecar_is_named_as_a_sidecar():
     assert (cause.kind, cause.place) == ("crash", "pod foo-1, sidecar container setup")
 
 
+UNKNOWN_TIMES = [{}, {"startedAt": rfc3339(1000)}, {"finishedAt": rfc3339(1005)}]
+
+
+@pytest.mark.parametrize("last_run, start, now, is_current", [
+    ((1000, 1005), 2000, 2007, True), ((1000, 1005), 2000, 2008, False),
+    ((1000, 1000), 2000, 2002, True), ((1000, 1000), 2000, 2003, False),
+    ((0, 900000), 1000000, 1000600, True), ((0, 900000), 1000000, 1000601, False),
+    ((1005, 1000), 2000, 2008, False), ((1000, 1005), 2000, 1900, True),
+    *[(times, 2000, 9999, True) for times in UNKNOWN_TIMES], ((1000, 1005), None, 9999, True)])
+@pytest.mark.parametrize("is_init", [False, True])
+def test_crash_is_past_once_the_container_runs_longer_than_before(last_run, start, now, is_current,
+                                                                  is_init):
+    times = last_run if isinstance(last_run, dict) else {
+        "startedAt": rfc3339(last_run[0]), "finishedAt": rfc3339(last_run[1])}
+    status = container(7, last={"exitCode": 1, "reason": "Error", **times},
+                       running={} if start is None else {"startedAt": rfc3339(start)})
+    item = (pod(waiting_container("PodInitializing"), init=status) if is_init
+            else pod(status, container_spec={"readinessProbe": PROBE}))
+    unready = event("Unhealthy", READINESS, 2,
+                    field="spec.initContainers{setup}" if is_init else "spec.containers{web}")
+
+    causes_ = diagnose(*symptoms.without_past_crashes([item], now), events=[unready])
+
+    prefix = "init-" if is_init else ""
+    assert [(cause.kind.removeprefix(prefix), cause.is_fatal) for cause in causes_] == [
+        *([("crash", True)] if is_current else []), ("readiness", False)]
+    assert causes_[-1].is_restarted is is_current
+
+
+def test_crash_of_a_container_that_does_not_run_is_never_past():
+    times = {"startedAt": rfc3339(1000), "finishedAt": rfc3339(1005)}
+
+    for item in (crash_loop(3, **times)[0], pod(terminated_container(3, restarts=2, **times))):
+        assert diagnose(*symptoms.without_past_crashes([item], 9999)) == diagnose(item) != []
+
+
 def test_crash_with_few_failed_probes_is_not_caused_by_a_probe():
     crash = {**crash_loop(3)[0], "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
@@ -1167,7 +1203,7 @@ def test_malformed_objects_never_raise(data):
             parent[last_key] = copy.deepcopy(data.draw(ANY_VALUE))
     item, events = case_objects
 
-    for cause in diagnose(item, events=events):
+    for cause in diagnose(*symptoms.without_past_crashes([item], 1100), events=events):
         assert isinstance(cause, Cause) and isinstance(cause.sentence, str)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import math
 import re
@@ -231,6 +232,40 @@ def test_only_the_cause_in_a_remaining_pod_ends_the_task(direction, new_labels, 
     else:
         with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
             wait()
+
+
+class GatewayWithARestartedPod(IdleGateway):
+    """Gateway to a pod that crashed 10 s after its start, and that runs for some time since."""
+
+    def __init__(self, clock, seconds):
+        self.clock, start = clock, clock.now - seconds
+        last_run = {"startedAt": rfc3339(start - 20), "finishedAt": rfc3339(start - 10)}
+        self.pod = {"metadata": {"name": "foo-1", "uid": "u"}, "spec": {}, "status": {
+            "containerStatuses": [{"name": "web", "restartCount": 7,
+                                   "state": {"running": {"startedAt": rfc3339(start)}},
+                                   "lastState": {"terminated": {"exitCode": 1, **last_run}}}]}}
+
+    def server_time(self):
+        return self.clock.now
+
+    def troubled_pods(self, controller):
+        return [self.pod]
+
+    def warnings(self):
+        return []
+
+
+@pytest.mark.parametrize("seconds, has_crash", [(0, True), (3600, False)])
+def test_past_crash_of_a_running_container_does_not_end_the_task(seconds, has_crash):
+    controller, clock = Controller.from_api(rc(available=2)), FakeClock()
+    deadlines = Deadlines(GatewayWithARestartedPod(clock, seconds), clock, Intervals())
+    request = dataclasses.replace(UPDATE, failure_grace=5)
+
+    with pytest.raises(RolloutFailed) if has_crash else contextlib.nullcontext():
+        for _second in range(10):
+            deadlines.check_wait(request, RolloutStatus(controller, growing=controller),
+                                 Wait("foo"), 0)
+            clock.now += 1
 
 
 def test_temporary_cause_does_not_end_the_task():

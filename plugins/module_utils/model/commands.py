@@ -167,11 +167,14 @@ def describe_relaunch(job_template: str, changes: t.Collection[str] = ()) -> str
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
     """Return advice such as "run the same task again with state=rolled_back".
 
-    changes: None removes an option. Omits removals of NO_TEMPLATE, and values that need quotes.
+    changes: None removes an option. If a value is not safe to show, the advice is no command
+    (shell.is_command).
     """
-    added = " ".join(f"{option}={value}" for option,
-                     value in changes.items() if value is not None and shell.is_plain(str(value)))
-    removed = " and ".join(option for option, value in changes.items() if value is None
-                           and option not in NO_TEMPLATE)
-    return (f"{rerun}{' with ' if added else ''}{added}"
-            f"{' without ' if removed else ''}{removed}")
+    texts = {option: shell.describe(option, value) for option, value in changes.items()
+             if value is not None}
+    unsafe_options = " and ".join(option for option, text in texts.items() if text is None)
+    prefix = f"with the same {unsafe_options}, " if unsafe_options else ""
+    additions = " ".join(filter(None, texts.values()))
+    removals = " and ".join(option for option, value in changes.items() if value is None)
+    return (f"{prefix}{rerun}{' with ' if additions else ''}{additions}"
+            f"{' without ' if removals else ''}{removals}")

@@ -209,7 +209,10 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
     if "images" in changes:
         if not all(map(is_image, changes["images"].values())):
             return fallback or commands.RERUN_TASK
-        changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
+        changes = changes | commands.image_options(changes["images"])
+        removals = {option: None for option in commands.NO_TEMPLATE if option in request.options}
+        changes = removals | {option: value for option, value in changes.items()
+                              if value is not None or option not in commands.NO_TEMPLATE}
     state_options = _state_options(request, goal_state, state)
     # repeats_all: whether the command repeats all options of the task.
     repeats_all = state is None and (
@@ -233,8 +236,8 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
         return commands.describe_rerun(
             all_changes, commands.describe_relaunch(request.job_template, all_changes))
     if module is not request.module:
-        return command or fallback or commands.describe_rerun({"name": request.name},
-                                                              f"run the module {module}")
+        return command or fallback or commands.describe_rerun(
+            options if is_pastable else {"name": request.name}, f"run the module {module}")
     return command or fallback or commands.describe_rerun(
         {**selection, **state_changes, **changes})
 

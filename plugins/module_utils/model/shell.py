@@ -21,6 +21,8 @@ from .identity import canonical
 
 #: A value that needs no quotes in key=value.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
+#: A value that advice in words can show, in quotes.
+_QUOTABLE = re.compile(r"[A-Za-z0-9._:/@+%=, ()-]*")
 _COMMAND_PREFIXES = (
     "ansible localhost -m ", "ansible-playbook ", "kubectl ", "oc ", "helm ", "argocd ",
     "env KUBECONFIG=", "env 'KUBECONFIG=",
@@ -66,6 +68,15 @@ def ansible(module: str, options: Json) -> str | None:
     arguments = (" ".join(f"{key}={_format(value)}" for key, value in options.items())
                  if fits_key_value else canonical(options))
     return f"ansible localhost -m baton.kubernetes.{module} -a {shlex.quote(arguments)}"
+
+
+def describe(option: str, value: t.Any) -> str | None:
+    """Return option=value for advice in words, if necessary as JSON; None for an unsafe value."""
+    texts = list(_texts({option: value}))
+    if not all(map(_QUOTABLE.fullmatch, texts)):
+        return None
+    fits_key_value = not isinstance(value, dict) and all(map(is_plain, texts))
+    return f"{option}={_format(value) if fits_key_value else canonical(value)}"
 
 
 def playbook(name: str, variables: Json) -> str | None:

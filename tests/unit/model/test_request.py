@@ -232,6 +232,9 @@ def test_each_command_of_a_migration_has_only_the_options_of_its_module():
         "name": "foo", "lock": "false", "max_surge": "2", "image": "myimage:v2"}
 
 
+TWO_IMAGES = {"web": "shop:2", "side": "x:2"}
+
+
 @pytest.mark.parametrize("params, change, launch", [
     (V2, {}, "relaunch the job, or launch the job template *Shop* again"),
     (V2, {"lock_timeout": 600}, "launch the job template *Shop* again with lock_timeout=600"),
@@ -242,6 +245,16 @@ def test_each_command_of_a_migration_has_only_the_options_of_its_module():
      "state=rolled_back max_surge=2"),
     ({"template": PATCH}, {"state": State.ROLLED_BACK},
      "launch a job that runs baton.kubernetes.rolling_update with name=foo state=rolled_back"),
+    (V2 | {"kind": "DaemonSet", "nodes": "zone in (a)", "pause_at": "1"},
+     {"state": State.RESTARTED},
+     "launch a job that runs baton.kubernetes.rolling_update with name=foo kind=DaemonSet "
+     'state=restarted pause_at=1 nodes="zone in (a)"'),
+    (V2, {"state": State.UPDATED, "images": TWO_IMAGES},
+     "launch a job that runs baton.kubernetes.rolling_update with name=foo "
+     'images={"side":"x:2","web":"shop:2"}'),
+    (V2, {"images": TWO_IMAGES},
+     'launch the job template *Shop* again with images={"side":"x:2","web":"shop:2"} '
+     "without image"),
     (V2 | {"connection": {"kubeconfig": None}}, {"state": State.MIGRATED},
      "launch a job that runs baton.kubernetes.migrate_to_deployment with name=foo"),
 ])
@@ -251,6 +264,35 @@ def test_command_in_awx_is_the_launch_of_a_job(params, change, launch):
     assert request.command(**change) == launch
     assert RolloutError("x", next_command=["then:", launch]).commands == [launch]
     assert "*" not in dataclasses.replace(request, job_template="").command(**change)
+
+
+@pytest.mark.parametrize("module, advice", [
+    (Module.ROLLING_UPDATE, 'run the same task again with images={"side":"x:2","web":"shop:2"} '
+                            "without image and container"),
+    (Module.MIGRATION, 'run the module rolling_update with name=foo '
+                       'images={"side":"x:2","web":"shop:2"}')])
+def test_advice_without_a_command_names_all_images(module, advice):
+    params = V2 | {"container": "web"} if module is Module.ROLLING_UPDATE else {}
+    request = parse_request({"name": "foo", "module": module, **params,
+                             "connection": {"kubeconfig": None}})
+
+    assert request.command(State.UPDATED, images=TWO_IMAGES) == advice
+    assert RolloutError("x", next_command=advice).commands == []
+
+
+@pytest.mark.parametrize("job_template", [None, "Shop"])
+@pytest.mark.parametrize("nodes", ["a={{ b }}", "a\u202e", "a\nb"])
+def test_advice_without_an_unsafe_value_is_no_command(nodes, job_template):
+    request = build_request(**V2, kind="DaemonSet", nodes=nodes, pause_at="1",
+                            job_template=job_template, connection={"kubeconfig": None})
+
+    advice = request.command(State.RESTARTED)
+
+    assert RolloutError("x", next_command=advice).commands == [] and nodes not in advice
+    assert advice == ("run the same task again with state=restarted" if job_template is None else
+                      "with the same nodes, launch a job that runs "
+                      "baton.kubernetes.rolling_update with name=foo kind=DaemonSet "
+                      "state=restarted pause_at=1")
 
 
 def test_command_omits_defaults():
@@ -397,8 +439,9 @@ def test_image_from_the_cluster_is_quoted_or_left_out(image, container):
                     or images == {options.get("container", ""): options["image"]})
             assert all(map(is_image, images.values()))
         else:
-            assert (command.startswith("run the same task again")
-                    and not set("{}$`'\"\\;&|!*") & set(command))
+            assert (command.removeprefix("with the same container, ").removeprefix(
+                "with the same images, ").startswith("run the same task again")
+                    and not set("$`'\\;&|!*") & set(command) and "{{" not in command)
 
 
 @given(ANY_TEXT, st.lists(ANY_TEXT.filter(bool), min_size=1))

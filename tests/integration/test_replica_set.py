@@ -167,5 +167,5 @@ def test_match_expressions_need_next_name(namespace):
     body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
              "spec": {**body["spec"], "selector": selector}}
     namespace.call("POST", namespace.apps_path("replicasets"), body)
-    with pytest.raises(RolloutError, match="its selector is immutable and does not match"):
+    with pytest.raises(RolloutError, match="its selector is immutable and has matchExpressions"):
         update(namespace, image="myimage:v2")

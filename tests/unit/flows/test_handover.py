@@ -428,14 +428,16 @@ def test_rename_does_not_write_an_immutable_selector():
     assert "/spec/template" in written_paths and "/spec/selector" not in written_paths
 
 
-@pytest.mark.parametrize("selector", [
-    {"matchLabels": {"app": "foo", LABEL_KEY: "earlier"}},
-    {"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
+@pytest.mark.parametrize("selector, reason", [
+    ({"matchLabels": {"app": "foo", LABEL_KEY: "earlier"}}, "does not match the new pods"),
+    ({"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
+     "has matchExpressions, which no update keeps: set next_name to replace the controller with "
+     "another one$"),
 ], ids=["deployment label", "expressions"])
-def test_selector_mismatch_with_the_new_pods_is_refused_before_the_first_write(selector):
+def test_selector_mismatch_with_the_new_pods_is_refused_before_the_first_write(selector, reason):
     primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=selector)
 
-    with pytest.raises(RolloutError, match="its selector is immutable and does not") as error:
+    with pytest.raises(RolloutError, match=f"its selector is immutable and {reason}") as error:
         decide(REPLICA_SETS.update, primary)
 
     assert "next_name=" in error.value.next_command

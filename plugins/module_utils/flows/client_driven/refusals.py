@@ -64,10 +64,13 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.has_mutable_selector
             and (primary.has_expressions or not primary.selector.items() <= labels.items())):
+        reason, advice = ("does not match the new pods", (
+            " or, if only the deployment label differs, set another deployment_label_key"))
+        if primary.has_expressions:
+            reason, advice = "has matchExpressions, which no update keeps", ""
         raise RolloutError(
-            "its selector is immutable and does not match the new pods: set next_name to replace "
-            "the controller with another one or, if only the deployment label differs, set another "
-            "deployment_label_key",
+            f"its selector is immutable and {reason}: set next_name to replace the controller with "
+            f"another one{advice}",
             where=request.where, next_command=request.command(next_name=next_name))
 
 

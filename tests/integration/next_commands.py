@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.splitter import parse_kv
+from objects import eventually
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
@@ -179,7 +180,7 @@ CAPITALS = re.compile(r"(?<=[ =])[A-Z][A-Z_-]+(?=[ '\"=]|$)")
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
-                "taint", "uncordon"},
+                "taint", "uncordon", "wait"},
     "argo rollouts": {"get", "restart", "set", "undo"},
     "oc": {"rollout"},
 }
@@ -245,8 +246,13 @@ def checked_commands() -> t.Iterator[None]:
             has_command = any(f" {program} " in f" {line}" for program in FIRST_WORDS)
             assert (not has_command or line in error.commands
                     or shell.has_placeholder(line)), line
-        for line in error.commands if name == "next_command" else ():
+        commands = error.commands if name == "next_command" else []
+        for number, line in enumerate(commands):
             assert not CAPITALS.search(line), line
+            # The lines may be pasted together.
+            assert not (re.search(r" scale .*--replicas=[1-9]", line)
+                        and any(" delete " in later and " wait " not in later
+                                for later in commands[number:])), commands
 
     RolloutError.__setattr__ = set_attribute
     try:
@@ -287,7 +293,8 @@ _PATHS = {
 
 
 def emulate_kubectl(namespace, command: str) -> None:
-    """Execute a kubectl command as the administrator, without kubectl."""
+    """Execute kubectl commands, joined by "&&", as the administrator, without kubectl."""
+    command, _and, later_commands = command.partition(" && ")
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command
@@ -298,6 +305,8 @@ def emulate_kubectl(namespace, command: str) -> None:
     if verb == "rollout":
         assert positional[0] == "resume", command
         positional = positional[1].split("/")
+    elif verb == "wait":
+        positional = positional[0].split("/")
     resource, name, *annotations = positional
     path = _PATHS[resource].format(namespace.name) + name
     merge_patch = "application/merge-patch+json"
@@ -316,8 +325,15 @@ def emulate_kubectl(namespace, command: str) -> None:
     elif verb == "patch":
         assert options["--type"] == "merge" and arguments[-2] == "-p", command
         namespace.call("PATCH", path, json.loads(arguments[-1]), merge_patch)
+    elif verb == "wait":
+        field, _equals, number = options["--for"].removeprefix("jsonpath=").partition("=")
+        assert field == "{.status.availableReplicas}", command
+        eventually(lambda: str(namespace.call("GET", path)["status"].get("availableReplicas"))
+                   == number, command, 60)
     elif verb == "delete":
         policy = "Orphan" if options.get("--cascade") == "orphan" else "Background"
         namespace.call("DELETE", path, {"propagationPolicy": policy})
     else:
         raise AssertionError(f"emulate_kubectl does not support {verb}: {command}")
+    if later_commands:
+        emulate_kubectl(namespace, later_commands)

@@ -217,17 +217,21 @@ def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> Rol
             next_command=(f"{request.kubectl} annotate rc {arguments} {KUBECTL_SOURCE}-",
                           f"then update {names}"))
     original_size = object_meta.kubectl_original(primary.annotations)
+    size = primary.replicas if original_size is None else original_size
     # Suggest a deletion only if both controllers name each other.
     is_proven = (names == object_meta.kubectl_next(primary.annotations)
                  and all(object_meta.kubectl_source(controller.annotations)
                          == (request.name, primary.uid) for controller in controllers))
+    commands = [f"{request.kubectl} {'delete' if is_proven else 'get'} rc {arguments}",
+                f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- {KUBECTL_ORIGINAL}-"]
+    if is_proven and size:
+        # In a single line, since the lines may be pasted together: after a failed wait, the pods
+        # to be deleted are still needed. The status of 0 available pods has no number.
+        commands = [" && ".join([
+            f"{request.kubectl} wait rc/{request.name} --timeout=600s "
+            f"--for=jsonpath='{{.status.availableReplicas}}'={size}", *commands])]
     return RolloutError(
         f"kubectl rolling-update was interrupted, and {names} has some of the pods: finish the "
         "update with the same kubectl command, or roll back by hand",
         where=request.where,
-        next_command=(f"{request.kubectl} scale rc {request.name} "
-                      f"--replicas={primary.replicas if original_size is None else original_size}",
-                      f"{request.kubectl} {'delete' if is_proven else 'get'} rc {arguments}",
-                      f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- "
-                      f"{KUBECTL_ORIGINAL}-"),
-    )
+        next_command=(f"{request.kubectl} scale rc {request.name} --replicas={size}", *commands))

@@ -514,7 +514,18 @@ REFUSALS = {
           rc("bar", 1, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
          "kubectl rolling-update was interrupted, and bar has some of the pods: finish the update "
          "with the same kubectl command, or roll back by hand", "",
-         "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl "
+         "kubectl -n default scale rc foo --replicas=4\n"
+         "kubectl -n default wait rc/foo --timeout=600s "
+         "--for=jsonpath='{.status.availableReplicas}'=4 && kubectl -n default delete rc bar && "
+         "kubectl -n default annotate rc foo "
+         "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
+    "an interrupted kubectl rolling-update of a controller without pods: nothing to wait for":
+        (UPDATE,
+         [rc(annotations={**KUBECTL_ANNOTATIONS, object_meta.KUBECTL_ORIGINAL: "0"}),
+          rc("bar", 1, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
+         "kubectl rolling-update was interrupted, and bar has some of the pods: finish the update "
+         "with the same kubectl command, or roll back by hand", "",
+         "kubectl -n default scale rc foo --replicas=0\nkubectl -n default delete rc bar\nkubectl "
          "-n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
     "an interrupted kubectl rolling-update, two controllers name foo: no deletion is suggested":

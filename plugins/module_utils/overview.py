@@ -98,7 +98,9 @@ class Overview:
                         if name not in controllers
                         and self._request.kind is migration.request.kind
                         and matches(label_selectors, migration.labels)
-                        and matches(field_selectors, {"metadata.name": name})]
+                        and matches(field_selectors,
+                                    {"metadata.name": name,
+                                     "metadata.namespace": self._request.namespace})]
 
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
         flow, request = self._flow, dataclasses.replace(self._request, name=name)

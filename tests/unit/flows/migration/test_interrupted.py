@@ -62,7 +62,8 @@ def parse_command(command):
 
 QUERIES = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
            {"kind": "ReplicationController"}, {"names": ["foo"]},
-           {"label_selectors": ["app=foo"], "kind": "ReplicationController"}, {}]
+           {"label_selectors": ["app=foo"], "kind": "ReplicationController"},
+           {"field_selectors": ["metadata.namespace=default"], "kind": "ReplicationController"}, {}]
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)

@@ -117,7 +117,8 @@ def _state_warnings(request: Request, config: DeploymentConfig,
     name, is_test = config.name, config.spec.get("test")
     if is_test:
         yield (f"test: true has no counterpart in a Deployment. {name} has pods only during a "
-               "rollout, but the Deployment always has pods")
+               f"rollout, but the Deployment keeps the size of {rollout.name}, which is "
+               f"{rollout.replicas}")
     if config.is_paused and not config.is_paused_for_migration:
         yield (f"{name} is paused, and the Deployment will not be: it rolls out each change of its "
                "template. "

@@ -456,7 +456,8 @@ def test_no_warnings_for_a_plain_deployment_config():
 
 @pytest.mark.parametrize("item, words", [
     (config(triggers=[]), "has no ConfigChange trigger"),
-    (config(test=True), "test: true has no counterpart"),
+    (config(test=True, replicas=5),
+     "test: true has no counterpart .* the Deployment keeps the size of foo-1, which is 2"),
     (config(paused=True), "kubectl -n default rollout pause deployment foo"),
     (config(replicas=5), "foo requests 5 replicas, but foo-1 has 2: the Deployment gets 2"),
     (config(strategy={"rollingParams": {"pre": {"failurePolicy": "Abort"}}}),

@@ -57,6 +57,18 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
         other_primary_name=primary.primary(controllers) if primary else None)
 
 
+def pod_selectors(request: Request, controllers: t.Sequence[Controller]) -> list[Json]:
+    """Return the labels that all selectors have, or else the labels of each selector.
+
+    The deployment label is left out, to match the pods of a deleted successor, too.
+    """
+    selectors = [
+        {key: value for key, value in controller.selector.items() if key != request.label_key}
+        or controller.selector for controller in controllers]
+    common_labels = set.intersection(*(set(selector.items()) for selector in selectors))
+    return [dict(sorted(common_labels))] if common_labels else selectors
+
+
 @cache_last_call
 def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
     """Return the name of the successor, and the value of its deployment label."""

@@ -10,7 +10,7 @@ import functools
 import types
 
 import pytest
-from builders import ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, summary
+from builders import LABEL, ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, summary
 from cluster_models import Move
 from clusters import Cluster
 
@@ -23,6 +23,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    DEPLOYMENT_LABEL,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import TerminatingPod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Action,
@@ -151,13 +154,35 @@ def test_count_is_repeated_after_an_interval_or_a_step():
 ])
 def test_pods_of_other_controllers_are_not_counted(kind, uid, is_counted):
     cluster = SlowCluster(rc(replicas=4), rc("bar"))
-    cluster.stuck_pods = (TerminatingPod("other-1", kind, uid, "", ()),) * 2
+    cluster.stuck_pods = tuple(TerminatingPod(name, kind, uid, "", ())
+                               for name in ("other-1", "other-2"))
 
     if is_counted:
         error = cluster.error(dataclasses.replace(WAITING_UPDATE, progress_deadline=2))
-        assert error.what.endswith("2 terminating pods are gone: other-1, other-1")
+        assert error.what.endswith("2 terminating pods are gone: other-1, other-2")
     else:
         assert cluster.run(WAITING_UPDATE)["rollout"]["phase"] == "complete"
+
+
+@pytest.mark.parametrize("selectors, expected", [
+    ([{"name": "v1", "app": "foo"}, {"app": "foo", "name": "v2"}], [{"app": "foo"}]),
+    ([{"name": "v1"}, {"name": "v2"}], [{"name": "v1"}, {"name": "v2"}]),
+    ([{"name": "v1"}, {"app": "foo"}], [{"name": "v1"}, {"app": "foo"}]),
+    ([{DEPLOYMENT_LABEL: "v1"}, {}], [{DEPLOYMENT_LABEL: "v1"}, {DEPLOYMENT_LABEL: LABEL}]),
+], ids=["common label", "two values", "two labels", "only the deployment label"])
+def test_terminating_pods_are_never_listed_without_a_selector(selectors, expected):
+    """A successor with its own definition may share no label with the primary."""
+    items = old(3, 0, 4), new(1, 4, 4)
+    items[0]["spec"]["selector"] = selectors[0]
+    items[1]["spec"]["selector"] = {**selectors[1], DEPLOYMENT_LABEL: LABEL}
+    cluster = Cluster(*items)
+    pod = cluster.cluster.pods[0]._replace(labels=(("app", "foo"), ("name", "v1")))
+    cluster.cluster.terminating = [pod]
+
+    observed = choose(WAITING_UPDATE).observe(WAITING_UPDATE, cluster, Memory())
+
+    assert cluster.called("terminating_pods") == expected
+    assert observed.terminating.count == (DEPLOYMENT_LABEL not in expected[0])
 
 
 def test_grace_period_extends_the_progress_deadline():

@@ -383,6 +383,26 @@ def test_the_default_kind_of_an_analysis_is_the_kind_of_the_only_object_with_the
         task.analysis(analysis_params())
 
 
+def test_an_analysis_of_a_deleted_controller_does_not_begin_again_with_another_kind(
+        simulate_cluster, queries, monkeypatch):
+    subjects, original_subject = [], task._subject
+
+    def subject_of_deleted_controller(flow, request, gateway):
+        if subjects:
+            gateway.cluster.items.clear()
+        subjects.append(original_subject(flow, request, gateway))
+        return subjects[-1]
+
+    monkeypatch.setattr(task, "_subject", subject_of_deleted_controller)
+    monkeypatch.setattr(Gateway, "read_statuses", lambda self, name: {"Deployment": 200})
+    gateways = simulate_cluster(old(2), new(1), gateway_class=MeasuredCluster)
+
+    with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
+        task.analysis(analysis_params())
+
+    assert len(gateways) == len(subjects) == 1 and not queries
+
+
 def test_an_invalid_analysis_is_refused_before_any_request(simulate_cluster):
     gateways = simulate_cluster(rc(), gateway_class=MeasuredCluster)
 

@@ -61,7 +61,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     for number in range(1, analysis.count + 1):
         _wait(next_start, subject, clock, reason_to_stop)
         next_start = clock.monotonic() + analysis.interval
-        subject = observe()
+        subject = _observe_again(observe)
         # Stop if the update has ended: all pods then count as new.
         if was_in_progress and not subject.in_progress:
             raise RolloutError("the update ended during the analysis", where=subject.where,
@@ -95,6 +95,18 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     error = report.error(analysis, measurements, subject)
     error.progress = result
     raise error
+
+
+def _observe_again(observe: t.Callable[[], Subject]) -> Subject:
+    """Return the current pods. Raises RolloutError, which no longer depends on the kind.
+
+    Another client may have deleted the controller since the first observation.
+    """
+    try:
+        return observe()
+    except RolloutError as error:
+        error.depends_on_kind = False
+        raise
 
 
 def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subject: Subject,

@@ -79,7 +79,7 @@ class NoSuchController(RolloutError):
     """Neither the requested controller nor its successor exists."""
 
     page = "controller"
-    #: run/driver.py sets False if another client has deleted the controller after the preflight.
+    #: False if another client has deleted the controller during the task.
     depends_on_kind = True
     #: If a controller with this name is being migrated, the kind of this controller, or else "".
     migrated_kind = ""

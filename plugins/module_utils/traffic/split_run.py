@@ -236,6 +236,8 @@ class SplitRun:
                 elif isinstance(decision, Wait):
                     self._wait_for(observed, decision)
         except RolloutError as error:
+            # Another client may have deleted the controller after the first observation.
+            error.depends_on_kind = error.depends_on_kind and not self.states
             error.progress = {"changed": bool(self.steps), "steps": self.steps,
                               "warnings": self.warnings}
             raise

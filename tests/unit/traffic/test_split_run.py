@@ -28,7 +28,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import
     Holder,
     RolloutStatus,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    NoSuchController,
+    RolloutError,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN
@@ -98,6 +101,26 @@ def test_result_of_a_split_and_of_its_restoration():
     assert (restoration["services"], restoration["weight"]) == ([], None)
     assert f"edge: waiting until {DRAIN.until}" in cluster.lines
     assert cluster.clock.now - start >= split_run.DRAIN_SECONDS
+
+
+@pytest.mark.parametrize("write_count", [0, 1, 4])
+def test_only_the_first_observation_selects_another_kind(write_count):
+    """Another client deletes the controller, and foo also exists as another kind."""
+    written = []
+    cluster = Cluster(World(rule(backend("foo", 3))), SPLIT,
+                      act=lambda world, write: written.append(write))
+    read = cluster.read
+
+    def read_until_deletion():
+        if len(written) == write_count:
+            raise NoSuchController("there is no such ReplicationController")
+        return read()
+
+    cluster.read = read_until_deletion
+    with pytest.raises(NoSuchController) as error:
+        cluster.run()
+    assert error.value.depends_on_kind == (write_count == 0)
+    assert len(error.value.progress["steps"]) == write_count
 
 
 def test_restoration_without_a_gateway_does_not_wait_until_requests_end():

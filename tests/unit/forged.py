@@ -370,7 +370,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "Ingress": {"spec.defaultBackend.service.name": NAMES,
                 "spec.rules.http.paths.backend.service.name": NAMES},
     "HTTPProxy": {"spec.routes.services.name": NAMES},
-    "BackendTLSPolicy": {"spec.targetRefs.name": NAMES},
+    "BackendTLSPolicy": {"spec.targetRefs.name": NAMES, "spec.targetRefs.sectionName": NAMES},
     "DestinationRule": {"spec.host": NAMES},
     "VirtualService": {"spec.http.route.destination.host": NAMES},
     "EndpointSlice": {"metadata.labels": (KEYS[SERVICE_NAME],),

@@ -205,7 +205,8 @@ def _parse_url(options: Json) -> tuple[str, Json]:
     import urllib3
 
     # For error messages: a URL that cannot be parsed may contain credentials, too.
-    url = masking.mask(options.get("url", ""), masking.url_secrets(options.get("url", "")))
+    url = masking.without_credentials(
+        masking.mask(options.get("url", ""), masking.url_secrets(options.get("url", ""))))
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises ValueError for an invalid port

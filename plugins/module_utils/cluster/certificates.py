@@ -33,7 +33,8 @@ def refuse_encrypted_keys(certificates: Certificates, paths: t.Iterable[str | No
     """
     contents = {"the kubeconfig": certificates.certificate + certificates.key}
     for path in filter(None, paths):
-        with open(path, "rb") as file:
+        # The first request reports a file that cannot be read.
+        with contextlib.suppress(OSError), open(path, "rb") as file:
             contents[path] = file.read()
     for name, content in contents.items():
         if b"ENCRYPTED" in content:  # as in urllib3

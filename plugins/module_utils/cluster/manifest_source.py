@@ -54,4 +54,5 @@ def _read(url: str) -> str:
             AnsibleConnectionError) as error:
         address, why = (masking.mask(message, masking.url_secrets(url))
                         for message in (url, " ".join(str(error).split())))
-        raise RolloutError(f"src {address.partition('?')[0]} cannot be read", why=why) from None
+        address = masking.without_credentials(address).partition("?")[0]
+        raise RolloutError(f"src {address} cannot be read", why=why) from None

@@ -139,8 +139,7 @@ class Ending:
         if len(events) > 1 and not self.request.name:
             return _message_about_groups(self.history.results, is_dry_run=self.request.check_mode)
         messages = [text(event.result, "msg") for event in events if event.result.get("changed")]
-        last_event = self.history.last("rollback", "update")
-        return messages[-1] if messages else text(last_event.result, "msg") if last_event else ""
+        return (messages or [text(event.result, "msg") for event in events] or [""])[-1]
 
     @property
     def _has_other_client_resumed_update(self) -> bool:

@@ -50,14 +50,13 @@ def rerun_instruction(request: Request) -> str:
 
 
 def rollback_instruction(request: Request, names: t.Sequence[str] = (),
-                         images: t.Mapping[str, str] | None = None, to_revision: str = "") -> str:
+                         images: t.Mapping[str, str] | None = None) -> str:
     """Return the instruction to roll back, as a part of a sentence.
 
     names: some controllers of the request; by default, all of them. images: the images to restore,
-    by container. to_revision: the revision to restore. By default, the update in progress is rolled
-    back.
+    by container; by default, the update in progress is rolled back.
     """
-    advice = _rollback_advice(request, names, images, to_revision)
+    advice = _rollback_advice(request, names, images)
     is_command = request.layer == "playbook" and shell.is_command(advice)
     return f"run `{advice}`" if is_command else advice
 
@@ -87,11 +86,10 @@ def _repeat_advice(request: Request, changes: t.Mapping[str, str]) -> str:
 
 
 def _rollback_advice(request: Request, names: t.Sequence[str] = (),
-                     images: t.Mapping[str, str] | None = None, to_revision: str = "") -> str:
+                     images: t.Mapping[str, str] | None = None) -> str:
     """Return a command if one is safe to paste in the user's layer, or else advice in words."""
     selection = {"names": list(names)} if names else request.selection
-    goal = image_options(images or {}) | {"to_revision": to_revision or None}
-    options = (selection | sort_options(goal)
+    options = (selection | sort_options(image_options(images or {}))
                | request.namespace_and_kind | _rollback_options(request))
     variables: Json = {variable("rollback", request.layer, option): _join_list_option(option, value)
                        for option, value in options.items()}

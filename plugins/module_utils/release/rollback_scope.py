@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from ..model.fields import MAX_LISTED, Json, join_first, mapping, text
+from ..model.fields import Json, mapping, text
 from ..model.identity import canonical
 from .next_steps import rollback_instruction
 from .request import Request
@@ -173,7 +173,7 @@ def lines_about_remaining_updates(request: Request, scope: RollbackScope,
     failed_results = scope.failed_result_by_name | {
         text(result, "name"): result for result in rollback_results if result.get("failed")}
     lines = []
-    for name, result in list(failed_results.items())[:MAX_LISTED]:
+    for name, result in failed_results.items():
         failure = mapping(result, "failure")
         why = ": ".join(filter(None,
                                (text(failure, "what"),
@@ -183,24 +183,11 @@ def lines_about_remaining_updates(request: Request, scope: RollbackScope,
         # A line that ends with a colon introduces the next line.
         size = 2 if next_lines and next_lines[0].endswith(":") else 1
         lines += [f"Next: {' '.join(next_lines[:size])}"] if next_lines else []
-    if further_names := list(failed_results)[MAX_LISTED:]:
-        lines += [f"Not rolled back either: {join_first(further_names)}.",
-                  f"Next: {rollback_instruction(request, further_names)} to roll them back."]
-    return lines + _lines_about_complete_updates(request, scope)
-
-
-def _lines_about_complete_updates(request: Request, scope: RollbackScope) -> list[str]:
-    lines = []
     names_by_images: dict[str, list[str]] = {}
     for name in scope.updated_names:
         names_by_images.setdefault(canonical(scope.previous_images(name)), []).append(name)
-    groups = list(names_by_images.values())
-    further_names = [name for names in groups[MAX_LISTED:] for name in names]
-    for names in [*groups[:MAX_LISTED], *([further_names] if further_names else [])]:
-        # One command restores different images only by the revision.
-        instruction = (rollback_instruction(request, names, to_revision="previous")
-                       if names is further_names else
-                       rollback_instruction(request, names, scope.previous_images(names[0])))
-        lines += [f"Updated before the failure, and not rolled back: {join_first(names)}.",
+    for names in names_by_images.values():
+        instruction = rollback_instruction(request, names, scope.previous_images(names[0]))
+        lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
                   f"Next: {instruction} to roll {'it' if len(names) == 1 else 'them'} back, too."]
     return lines

@@ -83,7 +83,7 @@ class Service:
 
 @dataclasses.dataclass(frozen=True)
 class Parent:
-    """The report of a Gateway in status.parents of a route."""
+    """The report of a Gateway of spec.parentRefs in status.parents of a route."""
 
     name: str
     #: As "namespace/name".
@@ -136,12 +136,15 @@ class Route:
         metadata, spec = mapping(item, "metadata"), mapping(item, "spec")
         namespace = text(metadata, "namespace")
         generation = number(metadata, "generation")
+        # The report of a removed Gateway stays in the status if its controller is removed, too.
+        names = {_parent_name(reference, namespace) for reference in objects(spec, "parentRefs")}
         return cls(text(item, "kind"), text(metadata, "name"), namespace,
                    text(metadata, "uid"), text(metadata, "resourceVersion"),
                    "deletionTimestamp" in metadata, mapping(metadata, "annotations"),
                    tuple(objects(spec, "rules")),
                    tuple(Parent.from_api(parent, namespace, generation)
-                         for parent in objects(mapping(item, "status"), "parents")),
+                         for parent in objects(mapping(item, "status"), "parents")
+                         if _parent_name(mapping(parent, "parentRef"), namespace) in names),
                    tuple(dict.fromkeys(_gateway_name(reference, namespace)
                                        for reference in objects(spec, "parentRefs")
                                        if text(reference, "kind") in ("", "Gateway"))),
@@ -315,6 +318,11 @@ class Observed:
         return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
                     for service in self.split_services.values())
                 or (original_service is not None and original_service.selects(labels)))
+
+
+def _parent_name(reference: Json, namespace: str) -> tuple[str, str]:
+    """Return the kind and the name of a parent of a route; the name as "namespace/name"."""
+    return text(reference, "kind") or "Gateway", _gateway_name(reference, namespace)
 
 
 def _gateway_name(reference: Json, namespace: str) -> str:

@@ -13,7 +13,7 @@ import typing as t
 
 from ..explain import gitops
 from ..model.errors import RolloutError
-from ..model.fields import Json, display_text, mapping, objects, text
+from ..model.fields import MAX_LISTED, Json, display_text, mapping, objects, text
 from ..model.identity import canonical
 from . import rules
 from .observed import Observed, Route, Service, creations_of
@@ -96,7 +96,7 @@ def refuse_missing_policies(request: TrafficRequest, observed: Observed, related
     policy_name = next(iter(missing_targets))
     missing_names = dict.fromkeys(target["name"] for target in missing_targets[policy_name])
     commands = []
-    for name, targets in missing_targets.items():
+    for name, targets in list(missing_targets.items())[:MAX_LISTED]:
         operations = [{"op": "add", "path": "/spec/targetRefs/-", "value": target}
                       for target in targets]
         commands.append(f"{request.kubectl} patch backendtlspolicies {name} --type=json "

@@ -143,32 +143,6 @@ def test_updated_controllers_are_named_with_a_command():
         "to roll them back, too.")
 
 
-def test_message_lists_five_controllers_and_one_command_for_the_others():
-    names = [f"app-{number:02}" for number in range(40)]
-    failures = [result(name, "paused", changed=False, failed=True) for name in names]
-    _outcome, message = outcome_and_message(
-        [result(name, "paused") for name in names],
-        {"changed": True, "failed": True, "msg": "0 of 40", "results": failures})
-
-    assert message.count(" is not rolled back: ") == 5
-    assert message.endswith(
-        "Not rolled back either: app-05, app-06, app-07, app-08, app-09 and 30 more.\n"
-        "Next: run the role baton.kubernetes.rollback with rollback_names="
-        f"{','.join(names[5:])} rollback_namespace=shop to roll them back.")
-
-
-def test_message_lists_five_groups_of_updated_controllers_and_one_command_for_the_others():
-    results = [UPDATED | {"name": f"app-{number}", "rollout": UPDATED["rollout"] | {
-        "images": {"before": {"web": f"myimage:{number}"}, "after": V2}}} for number in range(8)]
-    _outcome, message = outcome_and_message(results)
-
-    assert message.count("Updated before the failure") == 6
-    assert message.endswith(
-        "Updated before the failure, and not rolled back: app-5, app-6, app-7.\n"
-        "Next: run the role baton.kubernetes.rollback with rollback_names=app-5,app-6,app-7 "
-        "rollback_to_revision=previous rollback_namespace=shop to roll them back, too.")
-
-
 def test_failed_rollback_of_the_module_is_named():
     assert "a is not rolled back: " in outcome_and_message([PAUSED, STUCK])[1]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import types
 
 import pytest
-from traffic_objects import SPLIT, World
+from traffic_objects import NAMESPACE, SPLIT, World, parent, route
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.refused import Refused
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed import Route
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.reader import (
     ClusterReader,
     NoReader,
@@ -121,3 +122,13 @@ def test_without_a_reader_nothing_is_read():
     assert NoReader().related() == Related()
     assert NoReader().features(World().observed(SPLIT)) == set()
     assert NoReader().gateways_and_pods(World().observed(SPLIT), ["foo"]) == GatewaysAndPods()
+
+
+@pytest.mark.parametrize("reference, is_current", [
+    ({"name": "removed"}, True), ({"name": "gateway", "namespace": "other"}, True),
+    ({"name": "gateway", "kind": "Service"}, True),
+    ({"name": "gateway", "namespace": NAMESPACE, "kind": "Gateway"}, False)])
+def test_report_of_a_removed_gateway_is_ignored(reference, is_current):
+    item = route(generation=5)
+    item["status"]["parents"] = [parent(5), {**parent(3), "parentRef": reference}]
+    assert Route.from_api(item).is_current is is_current

@@ -174,8 +174,6 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
     def update(request: Request) -> Json:
         cluster = fleet_run.shared_clusters[Place.of(request)]
-        # Do not begin an update without a watch: it would end at its first wait.
-        cluster.raise_error()
         name = fleet_run.name_with_kind(request)
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
@@ -326,31 +324,35 @@ class _FleetRun:
 
         Replace the rollback command of this controller by one command for each of the first
         MAX_LISTED namespaces. A replacement rolls back the failed controllers of the same kind in
-        the namespace whose next commands include a rollback. A hint names the other ones.
+        the namespace whose next commands include a rollback. A hint names the other failed
+        controllers that can be rolled back.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                     for request in self.requests if self._entries[_key(request)]["failed"]]
         if not failures:
             return []
         first, first_commands = failures[0]
+        first_rollback = first.command(State.ROLLED_BACK)
         requests_by_namespace: dict[str, list[Request]] = {}
         omitted_names = []
         for request, commands in failures:
             rollback = request.command(State.ROLLED_BACK)
             if rollback not in commands:
                 continue
-            if request.kind is first.kind and (request.namespace in requests_by_namespace
-                                               or len(requests_by_namespace) < MAX_LISTED):
+            if (first_rollback in first_commands and request.kind is first.kind
+                    and (request.namespace in requests_by_namespace
+                         or len(requests_by_namespace) < MAX_LISTED)):
                 requests_by_namespace.setdefault(request.namespace, []).append(request)
             else:
                 omitted_names.append(self.display_name(request))
-        rollbacks = list(map(_joint_rollback, requests_by_namespace.values()))
+        commands = []
+        for line in first_commands:
+            commands += (map(_joint_rollback, requests_by_namespace.values())
+                         if line == first_rollback else [line])
         if omitted_names:
-            rollbacks.append(f"and the rollback of {join_first(omitted_names)}: see "
-                             "failure.commands in results")
-        first_rollback = first.command(State.ROLLED_BACK)
-        return [command for line in first_commands
-                for command in (rollbacks if line == first_rollback else [line])]
+            commands.append(f"and the rollback of {join_first(omitted_names)}: see "
+                            "failure.commands in results")
+        return commands
 
     def _run_and_record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
         try:

@@ -201,6 +201,24 @@ def test_a_rollback_of_each_namespace_is_suggested():
         assert "state=rolled_back" in command and "foo" in command and "bar" in command
 
 
+def rollbacks_of(requests):
+    return [request.command(State.ROLLED_BACK) for request in requests]
+
+
+def error_of(requests, next_commands):
+    """Return the error of a fleet whose controllers fail, each with one of the next commands."""
+    flow = choose(TwoNamespaces.placeholder)
+    fleet_run = fleet._FleetRun(
+        TwoNamespaces().fleet_, [],
+        {places.Place.of(request): fleet.Group(flow, Cluster()) for request in requests}, Clock())
+    fleet_run.requests = requests
+    for request, command in zip(requests, next_commands, strict=True):
+        fleet_run._run_and_record(request, failing(RolloutError("it failed", next_command=command)))
+    with pytest.raises(RolloutError) as error:
+        fleet_run.result()
+    return error.value
+
+
 @pytest.mark.parametrize(("namespaces", "kinds", "omitted_names"), [
     ("abcde", ["ReplicaSet"], ""),
     ("abcdefg", ["ReplicaSet"], "f/foo, g/foo"),
@@ -209,25 +227,25 @@ def test_a_rollback_of_each_namespace_is_suggested():
 ])
 def test_omitted_rollbacks_are_named(namespaces, kinds, omitted_names):
     requests = places.requests_for_places(params(image="myimage:v2", name="foo"), kinds, namespaces)
-    flow = choose(TwoNamespaces.placeholder)
-    fleet_run = fleet._FleetRun(
-        TwoNamespaces().fleet_, [],
-        {places.Place.of(request): fleet.Group(flow, Cluster()) for request in requests}, Clock())
-    fleet_run.requests = requests
-    for request in requests:
-        failure = RolloutError("it failed", next_command=request.command(State.ROLLED_BACK))
-        fleet_run._run_and_record(request, failing(failure))
 
-    with pytest.raises(RolloutError) as error:
-        fleet_run.result()
+    error = error_of(requests, rollbacks_of(requests))
 
-    assert error.value.commands == [
-        request.command(State.ROLLED_BACK) for request in requests
-        if request.kind == "ReplicaSet"][:5]
-    hints = [line for line in error.value.next_command.splitlines()
-             if line not in error.value.commands]
+    assert error.commands == rollbacks_of(
+        request for request in requests if request.kind == "ReplicaSet")[:5]
+    hints = [line for line in error.next_command.splitlines()
+             if line not in error.commands]
     assert hints == ([f"and the rollback of {omitted_names}: see failure.commands in results"]
                      if omitted_names else [])
+
+
+def test_rollbacks_are_named_if_the_first_failed_controller_cannot_be_rolled_back():
+    requests = places.requests_for_places(params(image="myimage:v2", name="foo"), ["Deployment"],
+                                          "abc")
+
+    error = error_of(requests, ["kubectl get", *rollbacks_of(requests[1:])])
+
+    assert error.next_command == (
+        "kubectl get\nand the rollback of b/foo, c/foo: see failure.commands in results")
 
 
 def test_a_listed_namespace_without_a_match_is_an_error():

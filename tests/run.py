@@ -107,6 +107,9 @@ VERIFIED = ROOT / VERIFIED_PATH
 #: Folders that are read only by the tier of the same name, and by tiers with `reads_all_tests`.
 SEPARATE_FOLDERS = ("docsite", "environments", "events", "gateway", "histories", "mutation",
                     "pictures", "releases", "sanity")
+#: Folders whose test_*.py are read only by tiers with the folder in a command, and by tiers with
+#: `reads_all_tests`.
+PYTEST_FOLDERS = ("unit", "integration", "neighbours", "node")
 
 #: RECORDING is a lock for VERIFIED, and PRINTING for the output of a tier. No command starts after
 #: STOPPED is set.
@@ -160,7 +163,7 @@ class Tier:
     files: tuple[str, ...] = ()
     #: Whether the tier checks comments, docstrings or documentation.
     reads_comments: bool = False
-    #: Whether the tier reads SEPARATE_FOLDERS or the test files of the tier `unit`.
+    #: Whether the tier reads SEPARATE_FOLDERS, or test files that are not in its commands.
     reads_all_tests: bool = False
 
 
@@ -261,7 +264,8 @@ TIERS = {
                      minutes=120, waits_often=True, reads_all_tests=True),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"],
                             takes_one_processor=True),
-    "versions": Tier([BUILD, "python tests/versions"], minutes=60, takes_one_processor=True),
+    "versions": Tier([BUILD, "python tests/versions"], minutes=60, takes_one_processor=True,
+                     reads_all_tests=True),
     "events": Tier([BUILD, f"{PYTEST} -s tests/events"], hindrance=rulebook_hindrance,
                    files=EVENT_FILES),
     "environments": Tier([BUILD, "python tests/packaging build",
@@ -372,7 +376,9 @@ def all_files(name: str) -> tuple[str, ...]:
     if not TIERS[name].reads_comments:
         excluded += ["*.md", "changelogs"]
     if not TIERS[name].reads_all_tests:
-        excluded += ["tests/unit/*test_*.py",  # * also matches /
+        commands = " ".join(TIERS[name].commands)
+        excluded += [*(f"tests/{folder}/*test_*.py"  # * also matches /
+                       for folder in PYTEST_FOLDERS if f"tests/{folder}" not in commands),
                      *(f"tests/{folder}" for folder in SEPARATE_FOLDERS if folder != name)]
     return (".", *(f":!{path}" for path in excluded))
 

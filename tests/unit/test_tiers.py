@@ -203,7 +203,8 @@ def test_make_test_all_repeats_the_tiers_that_read_comments(two_tier_runner, ful
     ("plugins/modules/rolling_update.py", {"unit", "node-sample"}),
     ("tests/unit/objects.py", {"unit", "node-sample"}),
     ("tests/unit/flows/test_handover.py", {"unit"}),
-    ("tests/integration/test_pause.py", {"unit", "node-sample"}),
+    ("tests/integration/test_pause.py", {"unit"}),
+    ("tests/integration/objects.py", {"unit", "node-sample"}),
     ("tests/releases/moves.py", {"unit"}),
     ("tests/verified.md", set()),
 ])

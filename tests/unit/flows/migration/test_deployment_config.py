@@ -41,6 +41,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
@@ -87,6 +88,30 @@ def test_strategy_of_the_deployment(strategy, expected):
     world = World(config(strategy=strategy))
     world.run_steps()
     assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == expected
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "being deleted"])
+@pytest.mark.parametrize("step_count", range(2, ALL.index("delete ReplicationController") + 1))
+def test_migration_continues_if_the_cache_lacks_the_deletion_of_the_config(step_count, is_deleted):
+    """The two kinds have separate watches. The deletion with --cascade=orphan releases foo-1."""
+    world = World()
+    world.run_steps(step_count)
+    controllers, stale_configs = (world.cluster.controllers,
+                                  world.cluster.controllers(Kind.DEPLOYMENT_CONFIG))
+    world.cluster.controllers = lambda kind: (stale_configs if kind is Kind.DEPLOYMENT_CONFIG
+                                              else controllers(kind))
+    world.merge("ReplicationController", "foo-1", metadata={"ownerReferences": []})
+    if not is_deleted:
+        world.merge("DeploymentConfig",
+                    metadata={"deletionTimestamp": "now", "finalizers": ["orphan"]})
+        world.run_steps()
+    world.cluster._items["DeploymentConfig", "foo"] = None
+
+    world.run_steps()
+
+    assert len(world.owner_uids) == 1 and world.cluster.find("Deployment", "foo")
+    assert not (controllers(Kind.REPLICATION_CONTROLLER)
+                or world.cluster.find(REVISION, "foo-migration"))
 
 
 def test_strategy_options_take_precedence():

@@ -61,9 +61,13 @@ def endless_deletion(request: Request, controller: Controller) -> RolloutError:
 
 
 def refuse_finalizers(request: Request, *controllers: Controller) -> None:
-    """Raise RolloutError if finalizers would block a deletion during the migration."""
+    """Raise RolloutError if finalizers would block a deletion during the migration.
+
+    During a deletion with --cascade=orphan, the garbage collector removes its finalizer.
+    """
     for controller in controllers:
-        if controller.finalizers:
+        if controller.finalizers and not (controller.is_deleting
+                                          and list(controller.finalizers) == ["orphan"]):
             raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which "
                                "has finalizers", page="migration",
                                where=request.where, why=_finalizer_reason(controller),

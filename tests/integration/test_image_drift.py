@@ -29,7 +29,8 @@ STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "conta
 class Registry:
     """Simulates a registry in which a tag may move.
 
-    It writes a digest into the status of each new pod before the code under test lists the pods.
+    It writes a digest into the status of each new pod before the code under test lists the pods,
+    but only of ready pods: KWOK overwrites the status of a starting pod.
     """
 
     namespace: object
@@ -52,7 +53,7 @@ class Registry:
 
     def write_digests(self, image="myimage:v2"):
         pods = [pod for pod in self.namespace.pods()
-                if pod["spec"]["containers"][0]["image"] == image]
+                if pod["spec"]["containers"][0]["image"] == image and is_ready(pod)]
         for pod in pods:
             operations = self.operations(pod)
             if operations:
@@ -91,8 +92,13 @@ def make_controller(namespace, kind, replicas=4):
         makers[kind](replicas)
 
 
+def is_ready(pod):
+    return any(condition["type"] == "Ready" and condition["status"] == "True"
+               for condition in pod["status"].get("conditions", ()))
+
+
 def all_pods_are_ready(namespace):
-    return all("'type': 'Ready'" in str(pod["status"]) for pod in namespace.pods())
+    return all(map(is_ready, namespace.pods()))
 
 
 def images(namespace):

@@ -248,7 +248,8 @@ def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_pat
     else:
         process.send_signal(signal.Signals[signal_name])
 
-    eventually(lambda: not module_process(namespace), "the exit of the module", seconds=20)
+    # Seconds on an idle machine; while other workers start clusters, more than 20.
+    eventually(lambda: not module_process(namespace), "the exit of the module", seconds=60)
     eventually(lambda: not any(map(is_alive, local_pids)), "the exit of Ansible", seconds=20)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"]

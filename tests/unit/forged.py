@@ -269,7 +269,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "Event": {"message": _MESSAGES, "reason": ("Failed", "Unhealthy", *TEXTS),
               "involvedObject.uid": tuple(map(UID.format, NAMES)),
               "involvedObject.fieldPath": ("spec.containers{web}", *TEXTS), "count": _COUNTS,
-              "series.count": _COUNTS,
+              "series.count": _COUNTS, "series.lastObservedTime": _TIMES,
               "lastTimestamp": _TIMES, "eventTime": _TIMES},
     "Pod": {"status.reason": TEXTS, "status.message": _MESSAGES,
             "status.phase": ("Failed", "Succeeded", "Pending"),

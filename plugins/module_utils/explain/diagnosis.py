@@ -383,9 +383,10 @@ def _describe_probe(probe: Json) -> str:
     """Describe a probe, for example "GET :8080/healthz, failureThreshold 3"."""
     http, tcp, grpc = (_map(probe, kind) for kind in ("httpGet", "tcpSocket", "grpc"))
     command = _map(probe, "exec").get("command")
-    # The arguments of a command may contain a password, so name only the program.
+    # Arguments and a query may contain a password, so name only the program and the path.
     program, *arguments = command if isinstance(command, list) and command else [""]
-    action = (f"GET :{http.get('port')}{_text(http, 'path')}" if http
+    path, has_query, _query = _text(http, "path").partition("?")
+    action = (f"GET :{http.get('port')}{path}{'?...' if has_query else ''}" if http
               else f"TCP :{tcp.get('port')}" if tcp
               else f"gRPC :{grpc.get('port')}" if grpc
               else f"{program}{' ...' if arguments else ''}")

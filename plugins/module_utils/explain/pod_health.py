@@ -26,6 +26,7 @@ from .failure_reasons import (
     UNREADY,
     WARNED,
 )
+from .symptoms import event_message, event_time
 
 #: A higher count of an Event is lowered to this value: another client may write any count.
 MAX_EVENT_COUNT = 10**6
@@ -80,8 +81,8 @@ def healthy_since(pod: Json) -> float | None:
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
     """Return the time of the last warning about the pods (seconds since 1970), or 0."""
-    times = (_event_time(event) for event in events if _involved_uid(event) in uids)
-    return max(filter(None, map(seconds, times)), default=0.0)
+    return max((event_time(event) for event in events if _involved_uid(event) in uids),
+               default=0.0)
 
 
 def creation_time(pod: Json) -> str:
@@ -160,7 +161,7 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
     """
     counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
-    for event in sorted(events, key=_event_time):
+    for event in sorted(events, key=event_time):
         increase = _count(event) - initial_counts.get(text(mapping(event, "metadata"), "uid"), 0)
         uid = _involved_uid(event)
         is_counted = (uid in new or uid in old) and text(event, "reason") not in ignored_reasons
@@ -178,7 +179,7 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
     name, event = name_of(new[worst_uid]), last_events[worst_uid]
     comparison = (f"compared with at most {old_maximum} for an old pod" if old
                   else "and there is no old pod to compare with")
-    message = " ".join(text(event, "message").split())[:diagnosis.MAX_MESSAGE_LENGTH]
+    message = " ".join(event_message(event).split())[:diagnosis.MAX_MESSAGE_LENGTH]
     return [_cause(request, WARNED, text(event, "reason"),
                    f"{counts[worst_uid]} warning{'s' if counts[worst_uid] > 1 else ''} during "
                    f"the soak, {comparison}; the last one: {message}", name)]
@@ -235,10 +236,6 @@ def _cause(request: Request, kind: str, reason: str, message: str, pod: str,
 def _count(event: Json) -> int:
     count = number(event, "count") or number(mapping(event, "series"), "count")
     return max(1, min(count, MAX_EVENT_COUNT))
-
-
-def _event_time(event: Json) -> str:
-    return text(event, "lastTimestamp") or text(event, "eventTime")
 
 
 def _involved_uid(event: Json) -> str:

@@ -27,8 +27,11 @@ EVENT_TOLERANCE = 2.0
 #: Seconds. The kubelet forgets the crashes of a container that runs for longer: its back-off begins
 #: anew (MaxContainerBackOff in pkg/kubelet, twice).
 MAX_CRASH_MEMORY = 600.0
-#: Seconds. Covers the missing fraction of the times, and runs of different lengths.
+#: Seconds. Covers the missing fraction of the times.
 RUN_TOLERANCE = 2.0
+#: A command with arguments, and an address with a query, in messages of the kubelet about probes.
+_QUOTED_COMMAND = re.compile(r'(command (?:timed out: )?)"([^"\\\s]+)\s(?:[^"\\]|\\.)*(?:"|$)')
+_URL_QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
 #: The key for the result of mark_outdated_mount_failures() in an Event.
 _OUTDATED = "isOutdated"
 
@@ -134,9 +137,8 @@ def probe_threshold(spec: Json, probe: str) -> int:
 def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
     """Return the symptoms of Events, oldest first."""
     symptoms = []
-    for event in sorted(events, key=lambda event: (
-            _text(event, "lastTimestamp") or _text(event, "eventTime"))):
-        message = _text(event, "message").removeprefix("(combined from similar events): ")
+    for event in sorted(events, key=event_time):
+        message = event_message(event)
         count = _number(event, "count") or _number(_map(event, "series"), "count") or 1
         # Omit messages such as "Error: ErrImagePull": another Event has the details.
         if not re.fullmatch(r"Error: \w+", message):
@@ -145,6 +147,23 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
             symptoms.append(Symptom(_text(event, "reason"), f"{message}{suffix}", count,
                                     is_from_event=True, is_outdated=is_outdated))
     return symptoms
+
+
+def event_time(event: Json) -> float:
+    """Return when an Event was last repeated, in seconds since 1970; 0 if unknown."""
+    return _seconds(_text(_map(event, "series"), "lastObservedTime")
+                    or _text(event, "lastTimestamp") or _text(event, "eventTime")) or 0.0
+
+
+def event_message(event: Json) -> str:
+    """Return the message of an Event, about a probe without the arguments and the query.
+
+    These may contain a password.
+    """
+    message = _text(event, "message").removeprefix("(combined from similar events): ")
+    if _text(event, "reason") != "Unhealthy":
+        return message
+    return _URL_QUERY.sub(r"\1?...", _QUOTED_COMMAND.sub(r'\1"\2 ..."', message))
 
 
 def mark_outdated_mount_failures(events: t.Iterable[Json], now: float) -> list[Json]:
@@ -172,8 +191,8 @@ def _is_outdated_mount_failure(event: Json, now: float) -> bool:
 def without_past_crashes(pods: t.Iterable[Json], now: float) -> list[Json]:
     """Return the pods without the crashes that are no longer a cause.
 
-    A crash is no longer a cause once the container runs for longer than before the crash, or than
-    MAX_CRASH_MEMORY. If a time is unknown, the crash counts.
+    A crash is no longer a cause once the container runs for more than twice as long as before the
+    crash, or for longer than MAX_CRASH_MEMORY. If its start is unknown, the crash counts.
     now: the time of the API server, in seconds since 1970. (The times in a pod are of its node.)
     """
     return [{**pod, "status": _without_past_crashes(_map(pod, "status"), now)} for pod in pods]
@@ -190,9 +209,13 @@ def _without_past_crash(container_status: Json, now: float) -> Json:
     last_start, last_end, start = (_seconds(_text(state, key)) for state, key in (
         (last_run, "startedAt"), (last_run, "finishedAt"),
         (_map(_map(container_status, "state"), "running"), "startedAt")))
-    if last_start is None or last_end is None or start is None:
+    if start is None:
         return container_status
-    is_past = now - start > min(last_end - last_start + RUN_TOLERANCE, MAX_CRASH_MEMORY)
+    limit = MAX_CRASH_MEMORY
+    if last_start is not None and last_end is not None:
+        # The runs before two crashes of the same cause have different lengths.
+        limit = min(2 * (last_end - last_start) + RUN_TOLERANCE, MAX_CRASH_MEMORY)
+    is_past = now - start > limit
     return {**container_status, "lastState": {}, "restartCount": 0} if is_past else container_status
 
 

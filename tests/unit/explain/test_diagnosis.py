@@ -1053,14 +1053,15 @@ UNKNOWN_TIMES = [{}, {"startedAt": rfc3339(1000)}, {"finishedAt": rfc3339(1005)}
 
 
 @pytest.mark.parametrize("last_run, start, now, is_current", [
-    ((1000, 1005), 2000, 2007, True), ((1000, 1005), 2000, 2008, False),
+    ((1000, 1005), 2000, 2012, True), ((1000, 1005), 2000, 2013, False),
     ((1000, 1000), 2000, 2002, True), ((1000, 1000), 2000, 2003, False),
     ((0, 900000), 1000000, 1000600, True), ((0, 900000), 1000000, 1000601, False),
     ((1005, 1000), 2000, 2008, False), ((1000, 1005), 2000, 1900, True),
-    *[(times, 2000, 9999, True) for times in UNKNOWN_TIMES], ((1000, 1005), None, 9999, True)])
+    *[(times, 2000, 2600, True) for times in UNKNOWN_TIMES],
+    *[(times, 2000, 2601, False) for times in UNKNOWN_TIMES], ((1000, 1005), None, 9999, True)])
 @pytest.mark.parametrize("is_init", [False, True])
-def test_crash_is_past_once_the_container_runs_longer_than_before(last_run, start, now, is_current,
-                                                                  is_init):
+def test_crash_is_past_once_the_container_runs_twice_as_long_as_before(last_run, start, now,
+                                                                       is_current, is_init):
     times = last_run if isinstance(last_run, dict) else {
         "startedAt": rfc3339(last_run[0]), "finishedAt": rfc3339(last_run[1])}
     status = container(7, last={"exitCode": 1, "reason": "Error", **times},
@@ -1148,6 +1149,7 @@ def test_missing_priority_class_of_a_handover_is_not_a_failure():
     ({"exec": {"command": []}, "failureThreshold": 3}, "(failureThreshold 3)"),
     ({"exec": {"command": ["x" * 9999]}}, f"({'x' * diagnosis.MAX_PROBE_LENGTH})"),
     ({"httpGet": {"port": 80, "path": "/" * 9999}}, f"(GET :80{'/' * 93})"),
+    ({"httpGet": {"port": 80, "path": "/ok?token=x"}}, "(GET :80/ok?...)"),
     ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
     ({"httpGet": {"port": "http"}}, "(GET :http)"),
 ])
@@ -1156,6 +1158,21 @@ def test_suggestion_describes_the_probe(probe, text):
                         events=[event("Unhealthy", READINESS, 2)])
 
     assert text in cause.suggestion
+
+
+@pytest.mark.parametrize("text, message", [
+    ('command timed out: "redis-cli -a PASSWORD ping" timed out after 1s',
+     'command timed out: "redis-cli ..." timed out after 1s'),
+    ('command "sh -c \\"psql PASSWORD\\"" timed out', 'command "sh ..." timed out'),
+    ('command timed out: "redis-cli -a PASSWORD pi', 'command timed out: "redis-cli ..."'),
+    ('command "/bin/check" timed out', 'command "/bin/check" timed out'),
+    ('Get "http://10.0.0.1:80/ok?token=PASSWORD": connection refused',
+     'Get "http://10.0.0.1:80/ok?...": connection refused')])
+def test_message_of_a_probe_has_no_argument_and_no_query(text, message):
+    (cause,) = diagnose(pod(container(running={})),
+                        events=[event("Unhealthy", f"Readiness probe failed: {text}", 2)])
+
+    assert message in cause.message and "PASSWORD" not in cause.sentence
 
 
 def test_suggestion_has_no_argument_of_a_probe():

@@ -214,6 +214,20 @@ def test_pod_with_the_most_warnings_is_named(old, comparison):
 
 
 @pytest.mark.parametrize("order", [1, -1])
+def test_last_warning_of_a_series_is_its_last_repetition(order):
+    series = {"count": 20, "lastObservedTime": LATER}
+    events = [warning("new-1", 1, eventTime=SINCE, lastTimestamp=None, series=series),
+              warning("new-1", 1, "b", reason="BackOff", lastTimestamp=SINCE)]
+
+    (cause,) = pod_health.excess_warnings(REQUEST, NEW, {}, events[::order], {})
+
+    assert cause.reason == "Unhealthy"
+    uids = by_uid(pod("new-1"))
+    assert (pod_health.last_warning_time(events, uids)
+            == pod_health.last_warning_time([warning("new-1", lastTimestamp=LATER)], uids) > 0)
+
+
+@pytest.mark.parametrize("order", [1, -1])
 def test_last_warning_is_the_warning_with_the_latest_time(order):
     events = [warning("new-1", 9, lastTimestamp=LATER),
               warning("new-1", 1, "b", reason="BackOff", lastTimestamp=SINCE)]

@@ -54,15 +54,19 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
     is_replaced: whether the update or rollback replaces a pod with these labels.
     """
-    # In a rollback, the task itself deletes unready pods of another template.
-    unready_old_pods = {} if request.state.rolls_back else _unready_old_pods(controller, pods)
+    unready_old_pods = _unready_old_pods(controller, pods)
+    deleted_pods: t.Iterable[str] = ()
+    if request.state.rolls_back:
+        # The task itself deletes unready pods of another template.
+        deleted_pods, unready_old_pods = unready_old_pods, {}
     old_pod_causes = [cause for pod in pods if _name(pod) in unready_old_pods
                       for cause in _old_pod_causes(request, pod, events, unready_old_pods)]
     replaced_pods: list[Json] = []
     other_pods: list[Json] = []
     for pod in pods:
         if _name(pod) not in unready_old_pods:
-            is_old = is_replaced(labels_of(pod)) and not _is_terminating(pod)
+            is_old = ((is_replaced(labels_of(pod)) or _name(pod) in deleted_pods)
+                      and not _is_terminating(pod))
             (replaced_pods if is_old else other_pods).append(pod)
     kinds = [old_pod.kind for old_pod in unready_old_pods.values()]
     cause_of_each_kind = [min((cause for cause in old_pod_causes if cause.kind == kind),

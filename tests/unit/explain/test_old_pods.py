@@ -85,8 +85,13 @@ def test_unready_old_pod_without_a_reason_is_reported():
     assert cause.sentence == "old pod foo-0: it is not ready" and not cause.is_fatal
 
 
-def test_rollback_suggests_no_deletion():
-    assert [cause.kind for cause in diagnose(pod(BROKEN), state="rolled_back")] == ["image"]
+@pytest.mark.parametrize("revision, is_fatal", [(NEW, True), (OLD, False), (BROKEN, False)])
+def test_rollback_deletes_unready_pods_of_other_templates(revision, is_fatal):
+    """The task deletes them one after the other, so their causes do not end the rollback."""
+    (cause,) = diagnose(pod(revision), state="rolled_back")
+
+    assert (cause.kind, cause.is_fatal) == ("image", is_fatal)
+    assert "delete pod" not in cause.suggestion
 
 
 def test_command_contains_only_valid_names():

@@ -50,6 +50,9 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
+        if not size and self.primary.misscheduled and self.observed.budgets:
+            # No node accepts pods: the controller would delete all pods, and replace none.
+            allowed = 0
         # A rollback without a surge may make one pod unavailable, even if the budgets allow none.
         return 0, max(allowed, int(self.request.state.rolls_back))
 

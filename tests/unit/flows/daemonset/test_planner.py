@@ -968,6 +968,19 @@ def test_budget_without_disruptions_is_refused(request_, command):
     assert command in error.value.next_command
 
 
+def test_budget_protects_pods_on_nodes_that_accept_no_pods():
+    """The controller would delete all of these pods. The API server refuses two zeros."""
+    model = cluster()
+    model.set_nodes("foo", [], keep_other_pods=True)
+    model.settle()
+
+    decision = decide(UPDATE, model, budgets=(budget(minAvailable=2),))
+
+    assert foo_of(model).misscheduled == 3
+    assert '"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}' in json.dumps(
+        decision.write.operations)
+
+
 def test_rollback_ignores_budgets():
     model = with_broken_image(cluster())
     run_task(UPDATE, model, until="update")

@@ -122,9 +122,10 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
         kind = (THIRD_TEMPLATE if not has_previous_template
                 else PREVIOUS_TEMPLATE_KEPT if keeps_previous_template
                 else PREVIOUS_TEMPLATE)
-        # With podManagementPolicy Parallel, the controller replaces unready pods.
+        # With podManagementPolicy Parallel, the controller replaces unready pods, but not those
+        # below the partition.
         old_pods[name] = _UnreadyOldPod(
-            kind, controller.is_ordered or kind == PREVIOUS_TEMPLATE_KEPT,
+            kind, controller.is_ordered or keeps_previous_template,
             "the template from before the update" if keeps_previous_template
             else "the new template")
     return old_pods

@@ -57,7 +57,7 @@ def test_causes_of_old_and_new_pods(revision, partition, kind, blocks_rollback, 
     assert ("kubectl -n shop delete pod foo-0" in cause.suggestion) is (
         kind in ("old-pod", "stuck-pod"))
     assert ("leave pause_at out" in cause.suggestion) is (kind == "held-pod")
-    assert cause.is_fatal is (policy == "OrderedReady" or kind in ("held-pod", "image"))
+    assert cause.is_fatal is (policy == "OrderedReady" or partition == 1 or kind == "image")
 
 
 def test_command_deletes_all_unready_old_pods():

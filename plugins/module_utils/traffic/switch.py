@@ -109,8 +109,9 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
 
 def _refuse_foreign_pods(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
     """Raise RolloutError if the Service selects a ready pod that is neither old nor new."""
+    own_versions = {versions.old, versions.new} - {""}  # "" while there are no new pods
     foreign_pods = [pod for pod in observed.pods if is_healthy(pod)
-                    and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
+                    and text(labels_of(pod), versions.key) not in own_versions]
     if foreign_pods:
         names = sorted(text(mapping(pod, "metadata"), "name") for pod in foreign_pods)
         raise RolloutError("the Service also selects pods of other controllers or versions",

@@ -193,6 +193,17 @@ def test_pods_of_other_controllers_are_not_cut_off():
     assert error.value.why == "they would get no requests: payments"
 
 
+@pytest.mark.parametrize("versions", [VERSIONS, BEFORE_UPDATE], ids=["update", "before"])
+def test_unlabeled_pods_of_other_controllers_are_not_cut_off(versions):
+    world = World(("old",))
+    world.pods = {"old": LABELS[0], "payments": {"app": "foo"}}
+    world.ready |= {"payments"}
+    world = world.write(plan(HOLD, dataclasses.replace(
+        world.observed(HOLD), versions=versions)).write)
+    with pytest.raises(RolloutError, match="also selects pods of other controllers"):
+        plan(HOLD, dataclasses.replace(world.observed(HOLD), versions=versions))
+
+
 def test_task_waits_for_the_endpoints_before_its_end():
     world = World()
     for _write in range(2):

@@ -357,7 +357,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "spec.rules.filters.requestMirror.fraction.denominator": _COUNTS,
         "spec.rules.sessionPersistence": ({}, {"sessionName": "s"}),
         "spec.parentRefs.kind": ("Gateway", *TEXTS), "spec.parentRefs.name": TEXTS,
-        "spec.parentRefs.namespace": TEXTS,
+        "spec.parentRefs.namespace": TEXTS, "spec.useDefaultGateways": ("All", *TEXTS),
         "status.parents.parentRef.name": TEXTS,
         "status.parents.conditions.type": ("Accepted", "ResolvedRefs"),
         "status.parents.conditions.status": ("True", "False", *TEXTS),

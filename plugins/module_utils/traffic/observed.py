@@ -138,13 +138,16 @@ class Route:
         generation = number(metadata, "generation")
         # The report of a removed Gateway stays in the status if its controller is removed, too.
         names = {_parent_name(reference, namespace) for reference in objects(spec, "parentRefs")}
+        # Default Gateways (GEP-3793) are not in parentRefs.
+        has_default_parents = text(spec, "useDefaultGateways") not in ("", "None")
         return cls(text(item, "kind"), text(metadata, "name"), namespace,
                    text(metadata, "uid"), text(metadata, "resourceVersion"),
                    "deletionTimestamp" in metadata, mapping(metadata, "annotations"),
                    tuple(objects(spec, "rules")),
                    tuple(Parent.from_api(parent, namespace, generation)
                          for parent in objects(mapping(item, "status"), "parents")
-                         if _parent_name(mapping(parent, "parentRef"), namespace) in names),
+                         if has_default_parents
+                         or _parent_name(mapping(parent, "parentRef"), namespace) in names),
                    tuple(dict.fromkeys(_gateway_name(reference, namespace)
                                        for reference in objects(spec, "parentRefs")
                                        if text(reference, "kind") in ("", "Gateway"))),

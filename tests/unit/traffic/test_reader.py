@@ -132,3 +132,11 @@ def test_report_of_a_removed_gateway_is_ignored(reference, is_current):
     item = route(generation=5)
     item["status"]["parents"] = [parent(5), {**parent(3), "parentRef": reference}]
     assert Route.from_api(item).is_current is is_current
+
+
+@pytest.mark.parametrize("value, is_current", [("All", False), ("None", True)])
+def test_report_of_a_default_gateway_counts(value, is_current):
+    item = route(generation=5)
+    item["spec"]["useDefaultGateways"] = value
+    item["status"]["parents"] = [parent(5), {**parent(3), "parentRef": {"name": "default"}}]
+    assert Route.from_api(item).is_current is is_current

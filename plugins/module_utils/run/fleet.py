@@ -174,6 +174,8 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
     def update(request: Request) -> Json:
         cluster = fleet_run.shared_clusters[Place.of(request)]
+        # Do not begin an update without a watch: it would end at its first wait.
+        cluster.raise_error()
         name = fleet_run.name_with_kind(request)
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
@@ -350,8 +352,8 @@ class _FleetRun:
             commands += (map(_joint_rollback, requests_by_namespace.values())
                          if line == first_rollback else [line])
         if omitted_names:
-            commands.append(f"and the rollback of {join_first(omitted_names)}: see "
-                            "failure.commands in results")
+            commands.append(f"{'and ' if commands else ''}the rollback of "
+                            f"{join_first(omitted_names)}: see failure.commands in results")
         return commands
 
     def _run_and_record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:

@@ -115,11 +115,8 @@ class SharedGateway:
         return self._cluster.rules()
 
     def objects(self, resource: str) -> list[Json] | None:
-        if resource not in _UNCACHED_RESOURCES:
-            return self._cluster.objects(resource)
-        # An update is about to begin. Without a watch, it would end at its first wait.
-        self._cluster.raise_error()
-        return self._gateway.objects(resource)
+        source = self._gateway if resource in _UNCACHED_RESOURCES else self._cluster
+        return source.objects(resource)
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return self._cluster.revisions(uids)

@@ -238,14 +238,17 @@ def test_omitted_rollbacks_are_named(namespaces, kinds, omitted_names):
                      if omitted_names else [])
 
 
-def test_rollbacks_are_named_if_the_first_failed_controller_cannot_be_rolled_back():
+@pytest.mark.parametrize("first_command, start", [("kubectl get", "kubectl get\nand the"),
+                                                  ("", "the")])
+def test_rollbacks_are_named_if_the_first_failed_controller_cannot_be_rolled_back(first_command,
+                                                                                  start):
     requests = places.requests_for_places(params(image="myimage:v2", name="foo"), ["Deployment"],
                                           "abc")
 
-    error = error_of(requests, ["kubectl get", *rollbacks_of(requests[1:])])
+    error = error_of(requests, [first_command, *rollbacks_of(requests[1:])])
 
     assert error.next_command == (
-        "kubectl get\nand the rollback of b/foo, c/foo: see failure.commands in results")
+        f"{start} rollback of b/foo, c/foo: see failure.commands in results")
 
 
 def test_a_listed_namespace_without_a_match_is_an_error():

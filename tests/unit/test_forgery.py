@@ -783,6 +783,19 @@ def forged_world(data: t.Any) -> World:
     return world
 
 
+@property_test(30)
+@given(st.sampled_from([Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET]), st.integers(0, 14),
+       st.sampled_from([task for task in TASKS.values() if task.get("state") == "rolled_back"]))
+def test_forged_successor_gets_no_pods_by_a_rollback(flow, write_count, params):
+    world = world_after(flow, "updating", write_count, True).copy()
+    world.add_squatter(SIZE, True)
+    before = world.protected_objects()
+
+    outcome(functools.partial(world.run, **params))
+
+    assert world.protected_objects() == before
+
+
 @property_test(250)
 @given(st.data())
 def test_forged_annotations_cause_no_change_beyond_the_request(data):

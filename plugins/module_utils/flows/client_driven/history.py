@@ -114,9 +114,14 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
         # Compare the label or the name. Admission may have changed the template, but changes
         # neither label nor name.
         if successor:
+            # Before the primary takes over the template of the chosen revision, it has another
+            # template. So a successor with the label of the primary's own template is forged.
+            is_taking_over = bool(primary.takeover and primary.takeover["next"] == successor.name)
+            own_template = without_label(primary.template, request.label_key)
             matching_candidates = [
                 candidate for candidate in candidates
-                if expected_successor(candidate, primary)[1] == deployment_label(
+                if (is_taking_over or candidate.revision_template != own_template)
+                and expected_successor(candidate, primary)[1] == deployment_label(
                     request, successor)]
         else:  # The task was killed before creating the successor.
             matching_candidates = [candidate for candidate in candidates

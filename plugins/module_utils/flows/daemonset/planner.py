@@ -18,7 +18,7 @@ import dataclasses
 
 from ...model import budgets
 from ...model.errors import RolloutError
-from ...model.fields import Json, mapping, objects
+from ...model.fields import Json, join_first, mapping, objects
 from ...model.object_meta import Rollout
 from ...model.server_driven import DaemonSet
 from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers, has_surge
@@ -50,9 +50,6 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
-        if not size and self.primary.misscheduled and self.observed.budgets:
-            # No node accepts pods: the controller would delete all pods, and replace none.
-            allowed = 0
         # A rollback without a surge may make one pod unavailable, even if the budgets allow none.
         return 0, max(allowed, int(self.request.state.rolls_back))
 
@@ -91,9 +88,29 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
         else:
             budgets.refuse_blocking_budgets(
                 self.request, self.observed.budgets, size, surge, unavailable)
+            if not (is_desired_template_set and self._does_controller_replace_pods):
+                self._refuse_loss_of_all_pods()
             if max_unavailable_pods(numbers, size) != unavailable:
                 numbers = {"maxSurge": 0, "maxUnavailable": unavailable}
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
+
+    @property
+    def _does_controller_replace_pods(self) -> bool:
+        return mapping(self.primary.settings, "updateStrategy").get("type") != "OnDelete"
+
+    def _refuse_loss_of_all_pods(self) -> None:
+        request, primary = self.request, self.primary
+        if primary.replicas or not primary.misscheduled or request.state.rolls_back:
+            return
+        # | any | no node accepts pods, and a budget selects the running pods | error |
+        for budget in self.observed.budgets:
+            raise RolloutError(f"no node accepts pods of the DaemonSet: the cluster would delete "
+                               f"its {primary.misscheduled} pods, which the PodDisruptionBudget "
+                               f"{budget['metadata']['name']} selects, and replace none",
+                               where=request.where, next_command=(
+                                   "look for taints that the template does not tolerate:",
+                                   f"{request.cluster_kubectl} get nodes -o custom-columns="
+                                   "NAME:.metadata.name,TAINTS:.spec.taints"))
 
     def _refuse_impossible_surge(self, numbers: Json) -> None:
         request = self.request
@@ -244,11 +261,11 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                     after=f"the controller continues after {primary.updated} new pods")
 
     def _wait_with_overdue_pods(self, overdue_pods: list[DaemonPod]) -> Wait:
-        """Return the wait for pods, which names at most three of the overdue pods."""
-        suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
-                         for pod in overdue_pods[:3])
-        more = f"; {len(overdue_pods) - 3} more pods should have gone" if overdue_pods[3:] else ""
-        return Wait(f"{self.wait_for_progress().until}{suffix}{more}")
+        """Return the wait for pods, which names the overdue pods."""
+        pods = join_first([f"pod {pod.name} of node {pod.node} by {pod.due}"
+                           for pod in overdue_pods])
+        suffix = f"; should have gone: {pods}" if pods else ""
+        return Wait(f"{self.wait_for_progress().until}{suffix}")
 
     def _next_old_pod(self, live_pods: list[DaemonPod], new_revision: str,
                       may_delete_ready_pod: bool) -> DaemonPod | None:

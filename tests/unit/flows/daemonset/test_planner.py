@@ -22,7 +22,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    MAX_LISTED,
+    seconds,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
@@ -302,11 +305,11 @@ def test_overdue_terminating_pod_is_named(deletion_time, is_overdue, now):
     decision = decide(CANARY, model, now=now)
     assert isinstance(decision, Wait)
     assert decision.until.endswith(
-        f"; pod {terminating_pod['metadata']['name']} of node node 3 should have gone by "
+        f"; should have gone: pod {terminating_pod['metadata']['name']} of node node 3 by "
         f"{deletion_time}") is is_overdue
 
 
-def test_at_most_three_overdue_pods_are_named():
+def test_many_overdue_pods_are_counted():
     model = cluster(9)
     request = request_for(image="myimage:v2", pause_at="8", max_unavailable="6")
     run_task(request, model, until="update")
@@ -318,7 +321,7 @@ def test_at_most_three_overdue_pods_are_named():
 
     until = decide(request, model).until
 
-    assert until.count("; pod foo-") == 3 and until.endswith("; 3 more pods should have gone")
+    assert until.count("pod foo-") == MAX_LISTED and until.endswith(" and 1 more")
 
 
 def test_max_unavailable_is_respected():
@@ -968,17 +971,45 @@ def test_budget_without_disruptions_is_refused(request_, command):
     assert command in error.value.next_command
 
 
-def test_budget_protects_pods_on_nodes_that_accept_no_pods():
-    """The controller would delete all of these pods. The API server refuses two zeros."""
-    model = cluster()
+def without_eligible_nodes(model):
     model.set_nodes("foo", [], keep_other_pods=True)
     model.settle()
-
-    decision = decide(UPDATE, model, budgets=(budget(minAvailable=2),))
-
     assert foo_of(model).misscheduled == 3
-    assert '"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}' in json.dumps(
-        decision.write.operations)
+    return model
+
+
+def test_update_without_eligible_nodes_is_refused_if_a_budget_selects_the_pods():
+    """The controller would delete all of these pods, and create none."""
+    with pytest.raises(RolloutError, match="no node accepts pods of the DaemonSet: the cluster "
+                       "would delete its 3 pods, which the PodDisruptionBudget pdb selects"):
+        decide(UPDATE, without_eligible_nodes(cluster()), budgets=(budget(minAvailable=2),))
+
+
+@pytest.mark.parametrize("budgets, has_eligible_nodes",
+                         [((), False), ((budget(minAvailable=2),), True)])
+def test_update_without_eligible_nodes_or_with_a_budget_begins(budgets, has_eligible_nodes):
+    model = cluster() if has_eligible_nodes else without_eligible_nodes(cluster())
+
+    assert isinstance(decide(UPDATE, model, budgets=budgets), Step)
+
+
+def test_completed_update_without_eligible_nodes_ends_despite_a_budget():
+    model = cluster()
+    run_task(UPDATE, model, until="update")
+    model.settle()
+    without_eligible_nodes(model)
+
+    assert decide(UPDATE, model, budgets=(budget(minAvailable=2),)).ends_task
+
+
+def test_resumed_update_without_eligible_nodes_is_refused_if_a_budget_selects_the_pods():
+    """During the pause, updateStrategy.type is OnDelete."""
+    model = cluster()
+    run_task(CANARY, model)
+    without_eligible_nodes(model)
+
+    with pytest.raises(RolloutError, match="no node accepts pods of the DaemonSet"):
+        decide(UPDATE, model, budgets=(budget(minAvailable=2),))
 
 
 def test_rollback_ignores_budgets():

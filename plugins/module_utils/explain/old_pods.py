@@ -21,8 +21,9 @@ from ..model.observed import Controller
 from ..model.request import Request
 from ..model.server_driven import StatefulSet, pod_ordinal
 from ..model.template import labels_of
-from . import diagnosis
+from . import diagnosis, pod_health
 from .diagnosis import Cause
+from .pod_health import name_of
 
 # Kinds of causes
 PREVIOUS_TEMPLATE = "old-pod"
@@ -59,13 +60,13 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     if request.state.rolls_back:
         # The task itself deletes unready pods of another template.
         deleted_pods, unready_old_pods = unready_old_pods, {}
-    old_pod_causes = [cause for pod in pods if _name(pod) in unready_old_pods
+    old_pod_causes = [cause for pod in pods if name_of(pod) in unready_old_pods
                       for cause in _old_pod_causes(request, pod, events, unready_old_pods)]
     replaced_pods: list[Json] = []
     other_pods: list[Json] = []
     for pod in pods:
-        if _name(pod) not in unready_old_pods:
-            is_old = ((is_replaced(labels_of(pod)) or _name(pod) in deleted_pods)
+        if name_of(pod) not in unready_old_pods:
+            is_old = ((is_replaced(labels_of(pod)) or name_of(pod) in deleted_pods)
                       and not _is_terminating(pod))
             (replaced_pods if is_old else other_pods).append(pod)
     kinds = [old_pod.kind for old_pod in unready_old_pods.values()]
@@ -87,7 +88,7 @@ def _causes_of_replaced_pods(request: Request, pods: t.Iterable[Json],
     prefix = "" if request.state.rolls_back else "old "
     return diagnosis.merge(
         dataclasses.replace(cause, is_fatal=False, place=f"{prefix}{cause.place}")
-        for pod in pods for cause in diagnosis.pod_causes(request, pod, _events_about(pod, events)))
+        for pod in pods for cause in _pod_causes(request, pod, events))
 
 
 class _UnreadyOldPod(t.NamedTuple):
@@ -110,8 +111,8 @@ def _unready_old_pods(controller: Controller, pods: t.Iterable[Json]) -> dict[st
 def _unready_old_pods_of_stateful_set(controller: StatefulSet,
                                       pods: t.Iterable[Json]) -> dict[str, _UnreadyOldPod]:
     old_pods = {}
-    for pod in sorted(pods, key=lambda pod: pod_ordinal(_name(pod))):
-        revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
+    for pod in sorted(pods, key=lambda pod: pod_ordinal(name_of(pod))):
+        revision, name = object_meta.pod_revision(labels_of(pod)), name_of(pod)
         is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
                        for condition in objects(mapping(pod, "status"), "conditions"))
         if (is_ready or _is_terminating(pod)
@@ -133,7 +134,7 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                     old_pods: t.Mapping[str, _UnreadyOldPod]) -> list[Cause]:
-    name = _name(pod)
+    name = name_of(pod)
     kind, blocks_update, _next_template = old_pods[name]
     old_pods_of_kind = {old_name: old_pod for old_name, old_pod in old_pods.items()
                         if old_pod.kind == kind}
@@ -147,18 +148,13 @@ def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                                            kubectl=request.kubectl)
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and blocks_update)
-            for cause in diagnosis.pod_causes(request, pod, _events_about(pod, events))
+            for cause in _pod_causes(request, pod, events)
             or [unknown_cause]]
 
 
-def _events_about(pod: Json, events: t.Iterable[Json]) -> list[Json]:
+def _pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
     uid = text(pod["metadata"], "uid")
-    return [event for event in events
-            if uid and text(mapping(event, "involvedObject"), "uid") == uid]
-
-
-def _name(pod: Json) -> str:
-    return text(pod["metadata"], "name")
+    return diagnosis.pod_causes(request, pod, pod_health.events_about(events, {uid}))
 
 
 def _is_terminating(pod: Json) -> bool:

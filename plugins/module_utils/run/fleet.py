@@ -174,12 +174,16 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
     def update(request: Request) -> Json:
         cluster = fleet_run.shared_clusters[Place.of(request)]
-        # Do not begin an update without a watch: it would end at its first wait.
-        cluster.raise_error()
         name = fleet_run.name_with_kind(request)
+
+        def reason_to_stop_or_error() -> str:
+            # Without a watch, the update would end at its first wait: do not begin or continue.
+            cluster.raise_error()
+            return reason_to_stop()
+
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
-                          reason_to_stop, INTERVALS,
+                          reason_to_stop_or_error, INTERVALS,
                           groups[Place.of(request)].make_splits(True))
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:

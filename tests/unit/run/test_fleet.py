@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 import types
 
 import clusters
@@ -462,10 +463,16 @@ def test_check_mode_of_a_fleet():
     assert steps(plan) == steps(real) and plan["changed"]
 
 
+def have_both_begun(cluster):
+    return {"one", "two"} <= {write.name for _time, write in cluster.writes}
+
+
 def test_lost_connection_fails_all_running_controllers():
     class Unreachable(Cluster):
         def wait(self, seconds):
-            raise RolloutError("the API server at https://one cannot be reached", why="refused")
+            if have_both_begun(self):
+                raise RolloutError("the API server at https://one cannot be reached", why="refused")
+            super().wait(seconds)
 
     with pytest.raises(RolloutError) as error:
         run(Unreachable(*controllers("one", "two")), names=["one", "two"])
@@ -494,7 +501,9 @@ def test_bug_fails_one_controller():
 def test_bug_in_a_watch_fails_all_controllers():
     class BuggyCluster(Cluster):
         def wait(self, seconds):
-            raise RuntimeError("dictionary changed size during iteration")
+            if have_both_begun(self):
+                raise RuntimeError("dictionary changed size during iteration")
+            super().wait(seconds)
 
     result = task_result(fleet.run, BuggyCluster(*controllers("one", "two")), names=["one", "two"])
 
@@ -508,6 +517,7 @@ def test_bug_in_a_watch_fails_all_controllers():
     ids=["outage", "bug"])
 def test_no_update_begins_after_the_watch_has_failed(exception):
     """Without a watch, it would stop at its first wait."""
+
     class FailingOnce(Cluster):
         def wait(self, seconds):
             if exceptions and self.writes:
@@ -522,6 +532,31 @@ def test_no_update_begins_after_the_watch_has_failed(exception):
         (True, True), (True, False), (True, False)]
     assert str(exception) in result["results"][2]["msg"]
     assert {name for name in cluster.controllers() if name.startswith("t")} == {"two", "three"}
+
+
+def test_no_update_begins_if_the_watch_fails_during_the_wait_for_a_lease(monkeypatch):
+    class FailingOnce(Cluster):
+        def put_lease(self, lease):
+            if "two" in lease["metadata"]["name"]:
+                assert has_failed.wait(10)
+            return super().put_lease(lease)
+
+        def wait(self, seconds):
+            if self.writes:
+                raise RolloutError("the API server at https://one cannot be reached")
+            return super().wait(seconds)
+
+    def end_drivers(self, error):
+        end(self, error)
+        has_failed.set()
+
+    has_failed, end = threading.Event(), shared.SharedCluster.end_drivers
+    monkeypatch.setattr(shared.SharedCluster, "end_drivers", end_drivers)
+    result = task_result(fleet.run, FailingOnce(*controllers("one", "two")), names=["one", "two"],
+                         max_failures="100%")
+
+    assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
+        (True, True), (True, False)]
 
 
 def test_driver_without_events_reads_the_controller(monkeypatch):

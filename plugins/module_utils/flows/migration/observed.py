@@ -70,14 +70,15 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     requested_controller = cluster.controllers(request.kind).get(request.name)
     config = requested_controller if isinstance(requested_controller, DeploymentConfig) else None
     rollouts = rollouts_of(config, cluster) if config else ()
-    if config and not any(stored is None or rollout.uid == stored["uid"] for rollout in rollouts):
+    controller_name = stored["manifest"]["metadata"]["name"] if stored else request.name
+    controller = controllers.get(controller_name)
+    if config and stored and controller and controller.owner_uid != config.uid:
         # A deletion with --cascade=orphan may have released the rollout. The two kinds have
         # separate watches, so the cache may lack the deletion.
         item = cluster.find(Kind.DEPLOYMENT_CONFIG, config.name)
         config = DeploymentConfig.from_api(item) if item else None
-    controller_name = stored["manifest"]["metadata"]["name"] if stored else request.name
-    controller = (active_rollout(config, rollouts) if config and not stored
-                  else controllers.get(controller_name))
+    if config and not stored:
+        controller = active_rollout(config, rollouts)
     template_hash = (stored["hash"] if stored
                      else controller and template_hash_of(request, controller))
     item = cluster.find(Kind.DEPLOYMENT, request.name)

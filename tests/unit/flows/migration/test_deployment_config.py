@@ -93,13 +93,18 @@ def test_strategy_of_the_deployment(strategy, expected):
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "being deleted"])
 @pytest.mark.parametrize("step_count", range(2, ALL.index("delete ReplicationController") + 1))
 def test_migration_continues_if_the_cache_lacks_the_deletion_of_the_config(step_count, is_deleted):
-    """The two kinds have separate watches. The deletion with --cascade=orphan releases foo-1."""
+    """The two kinds have separate watches. The deletion with --cascade=orphan releases foo-1.
+
+    After the deletion of foo-1, the API server rejects a deletion of the DeploymentConfig, and the
+    task reads the DeploymentConfig again.
+    """
     world = World()
     world.run_steps(step_count)
     controllers, stale_configs = (world.cluster.controllers,
                                   world.cluster.controllers(Kind.DEPLOYMENT_CONFIG))
-    world.cluster.controllers = lambda kind: (stale_configs if kind is Kind.DEPLOYMENT_CONFIG
-                                              else controllers(kind))
+    world.cluster.controllers = lambda kind: (
+        stale_configs if kind is Kind.DEPLOYMENT_CONFIG
+        and controllers(Kind.REPLICATION_CONTROLLER) else controllers(kind))
     world.merge("ReplicationController", "foo-1", metadata={"ownerReferences": []})
     if not is_deleted:
         world.merge("DeploymentConfig",

@@ -74,6 +74,7 @@ SITES: dict[str, str] = {
     "flows/commands.py::finish": "test_update_of_another_client_is_completed",
     "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
     "flows/daemonset/planner.py::_refuse_impossible_pause": SHOWS,
+    "flows/daemonset/planner.py::_refuse_loss_of_all_pods": SHOWS,
     "flows/deployment/planner.py::refuse_paused":
         "test_deployment_paused_by_another_client_is_resumed",
     "flows/deployment/planner.py::_refuse_long_min_ready_seconds":

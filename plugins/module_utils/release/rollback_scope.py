@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from ..model.fields import Json, mapping, text
+from ..model.fields import MAX_LISTED, Json, join_first, mapping, text
 from ..model.identity import canonical
 from .next_steps import rollback_instruction
 from .request import Request
@@ -173,7 +173,7 @@ def lines_about_remaining_updates(request: Request, scope: RollbackScope,
     failed_results = scope.failed_result_by_name | {
         text(result, "name"): result for result in rollback_results if result.get("failed")}
     lines = []
-    for name, result in failed_results.items():
+    for name, result in list(failed_results.items())[:MAX_LISTED]:
         failure = mapping(result, "failure")
         why = ": ".join(filter(None,
                                (text(failure, "what"),
@@ -183,11 +183,16 @@ def lines_about_remaining_updates(request: Request, scope: RollbackScope,
         # A line that ends with a colon introduces the next line.
         size = 2 if next_lines and next_lines[0].endswith(":") else 1
         lines += [f"Next: {' '.join(next_lines[:size])}"] if next_lines else []
+    if other_names := list(failed_results)[MAX_LISTED:]:
+        lines.append(f"Not rolled back either: {join_first(other_names)}.")
     names_by_images: dict[str, list[str]] = {}
     for name in scope.updated_names:
         names_by_images.setdefault(canonical(scope.previous_images(name)), []).append(name)
-    for names in names_by_images.values():
+    for names in list(names_by_images.values())[:MAX_LISTED]:
         instruction = rollback_instruction(request, names, scope.previous_images(names[0]))
-        lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
+        lines += [f"Updated before the failure, and not rolled back: {join_first(names)}.",
                   f"Next: {instruction} to roll {'it' if len(names) == 1 else 'them'} back, too."]
+    if other_groups := list(names_by_images.values())[MAX_LISTED:]:
+        lines.append("Updated before the failure, and not rolled back either: "
+                     f"{join_first([name for names in other_groups for name in names])}.")
     return lines

@@ -9,6 +9,7 @@ import pytest
 from releases import NOW, variables
 from results import FAILURE
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import MAX_LISTED
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
     Event,
@@ -145,6 +146,29 @@ def test_updated_controllers_are_named_with_a_command():
 
 def test_failed_rollback_of_the_module_is_named():
     assert "a is not rolled back: " in outcome_and_message([PAUSED, STUCK])[1]
+
+
+def test_many_failed_rollbacks_are_counted():
+    results = [{**item, "name": name} for item in (PAUSED, STUCK) for name in "abcdefg"]
+
+    message = outcome_and_message(results)[1]
+
+    assert message.count(" is not rolled back: ") == MAX_LISTED
+    assert message.endswith("Not rolled back either: f, g.")
+
+
+def with_previous_image(item, name):
+    images = {"before": {"web": f"image-of-{name}:v1"}, "after": {"web": f"image-of-{name}:v2"}}
+    return {**item, "name": name, "rollout": {**item["rollout"], "images": images}}
+
+
+def test_many_groups_of_updated_controllers_are_counted():
+    results = [with_previous_image(item, name) for item in (PAUSED, UPDATED) for name in "abcdefg"]
+
+    message = outcome_and_message(results)[1]
+
+    assert message.count("Updated before the failure, and not rolled back: ") == MAX_LISTED
+    assert message.endswith("Updated before the failure, and not rolled back either: f, g.")
 
 
 def test_outcome_after_a_rollback_by_the_module():

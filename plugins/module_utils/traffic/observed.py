@@ -40,6 +40,8 @@ _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
                    "sessionAffinityConfig")
+#: A parent of a route: kind, "namespace/name", sectionName ("" without), port (0 without).
+_ParentKey = tuple[str, str, str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Parent:
     is_current: bool
     #: Conditions about the last change that are not true: "Accepted is False: ...".
     problems: tuple[str, ...]
+    #: The generation of the route that all conditions are about; 0 if a condition has none.
+    generation: int
 
     @classmethod
     def from_api(cls, item: Json, namespace: str, generation: int) -> Parent:
@@ -107,7 +111,9 @@ class Parent:
             for condition in current_conditions if text(condition, "status") != "True")
         reference = mapping(item, "parentRef")
         return cls(display_text(text(reference, "name")), _gateway_name(reference, namespace),
-                   bool(conditions) and conditions == current_conditions, problems)
+                   bool(conditions) and conditions == current_conditions, problems,
+                   min((number(condition, "observedGeneration") for condition in conditions),
+                       default=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,19 +141,11 @@ class Route:
     def from_api(cls, item: Json) -> Route:
         metadata, spec = mapping(item, "metadata"), mapping(item, "spec")
         namespace = text(metadata, "namespace")
-        generation = number(metadata, "generation")
-        # The report of a removed Gateway stays in the status if its controller is removed, too.
-        names = {_parent_name(reference, namespace) for reference in objects(spec, "parentRefs")}
-        # Default Gateways (GEP-3793) are not in parentRefs.
-        has_default_parents = text(spec, "useDefaultGateways") not in ("", "None")
         return cls(text(item, "kind"), text(metadata, "name"), namespace,
                    text(metadata, "uid"), text(metadata, "resourceVersion"),
                    "deletionTimestamp" in metadata, mapping(metadata, "annotations"),
                    tuple(objects(spec, "rules")),
-                   tuple(Parent.from_api(parent, namespace, generation)
-                         for parent in objects(mapping(item, "status"), "parents")
-                         if has_default_parents
-                         or _parent_name(mapping(parent, "parentRef"), namespace) in names),
+                   tuple(_reports(item, namespace)),
                    tuple(dict.fromkeys(_gateway_name(reference, namespace)
                                        for reference in objects(spec, "parentRefs")
                                        if text(reference, "kind") in ("", "Gateway"))),
@@ -323,9 +321,31 @@ class Observed:
                 or (original_service is not None and original_service.selects(labels)))
 
 
-def _parent_name(reference: Json, namespace: str) -> tuple[str, str]:
-    """Return the kind and the name of a parent of a route; the name as "namespace/name"."""
-    return text(reference, "kind") or "Gateway", _gateway_name(reference, namespace)
+def _reports(item: Json, namespace: str) -> t.Iterator[Parent]:
+    """Yield the newest reports about each parent of a route.
+
+    A removed controller leaves its reports: about a parent that another controller has taken over,
+    or about a parent that is no longer in the spec.
+    """
+    spec, generation = mapping(item, "spec"), number(mapping(item, "metadata"), "generation")
+    reports: dict[_ParentKey, list[Parent]] = {}
+    for report in objects(mapping(item, "status"), "parents"):
+        reports.setdefault(_parent_key(mapping(report, "parentRef"), namespace), []).append(
+            Parent.from_api(report, namespace, generation))
+    keys = {_parent_key(reference, namespace) for reference in objects(spec, "parentRefs")}
+    # Some controllers compare no ports, and report about a parent without the port of the spec.
+    inexact_names = {key[:2] for key in keys - reports.keys()}
+    # Default Gateways (GEP-3793) are not in parentRefs.
+    has_default_parents = text(spec, "useDefaultGateways") not in ("", "None")
+    for key, parents in reports.items():
+        if has_default_parents or key in keys or key[:2] in inexact_names:
+            newest = max(parent.generation for parent in parents)
+            yield from (parent for parent in parents if parent.generation == newest)
+
+
+def _parent_key(reference: Json, namespace: str) -> _ParentKey:
+    return (text(reference, "kind") or "Gateway", _gateway_name(reference, namespace),
+            text(reference, "sectionName"), number(reference, "port"))
 
 
 def _gateway_name(reference: Json, namespace: str) -> str:

@@ -130,8 +130,41 @@ def test_without_a_reader_nothing_is_read():
     ({"name": "gateway", "namespace": NAMESPACE, "kind": "Gateway"}, False)])
 def test_report_of_a_removed_gateway_is_ignored(reference, is_current):
     item = route(generation=5)
-    item["status"]["parents"] = [parent(5), {**parent(3), "parentRef": reference}]
+    item["status"]["parents"] = [{**parent(3), "parentRef": reference}]
     assert Route.from_api(item).is_current is is_current
+
+
+@pytest.mark.parametrize("spec, references, is_current", [
+    ({"sectionName": "https"}, [{"sectionName": "https"}, {"sectionName": "http"}], True),
+    ({"port": 443}, [{"port": 443}, {"port": 80}], True),
+    ({}, [{}, {"sectionName": "http"}], True),
+    ({"sectionName": "https"}, [{"sectionName": "https"}, {"sectionName": "https"}], True),
+    # A controller reports without the port.
+    ({"port": 443}, [{"name": "other"}, {}], False)])
+def test_outdated_report_of_a_removed_section_is_ignored(spec, references, is_current):
+    item = route(generation=5)
+    item["spec"]["parentRefs"] = [{"name": "gateway", **spec}]
+    item["status"]["parents"] = [
+        {**parent(generation), "parentRef": {"name": "gateway", **reference}}
+        for generation, reference in zip((5, 3), references, strict=True)]
+    assert Route.from_api(item).is_current is is_current
+
+
+@pytest.mark.parametrize("generations, is_current", [
+    # The report of a removed controller has no generation, or an earlier one.
+    ((3, 5), True), ((None, 5), True), ((4, 3), False), ((None, 4), False), ((None, None), True)])
+def test_newest_of_the_reports_about_one_parent_counts(generations, is_current):
+    item = route(generation=5)
+    item["status"]["parents"] = [{**parent(generation), "controllerName": f"example.com/{index}"}
+                                 for index, generation in enumerate(generations)]
+    assert Route.from_api(item).is_current is is_current
+    assert Route.from_api({**item, "status": {}}).is_current
+
+
+def test_each_of_several_reports_about_the_same_generation_counts():
+    item = route(generation=5)
+    item["status"]["parents"] = [parent(5), parent(5, Accepted="False"), parent(4)]
+    assert [bool(report.problems) for report in Route.from_api(item).parents] == [False, True]
 
 
 @pytest.mark.parametrize("value, is_current", [("All", False), ("None", True)])

@@ -110,7 +110,7 @@ class ClusterModel(SettlingMixin, SimulatedCluster):
     def terminating_pods(self, selector: Json) -> tuple[observed.TerminatingPod, ...]:
         kind = str(self.kind)
         return tuple(observed.TerminatingPod(f"{pod.owner_uid}-{number}", kind, pod.owner_uid, "",
-                                             ())
+                                             (), dict(pod.labels))
                      for number, pod in enumerate(self.terminating)
                      if selector.items() <= dict(pod.labels).items())
 

@@ -260,6 +260,7 @@ class TerminatingPod(t.NamedTuple):
     owner_uid: str  # or ""
     grace_period_end: str  # RFC 3339
     finalizers: tuple[str, ...]
+    labels: Json
 
     @classmethod
     def from_api(cls, metadata: Json) -> TerminatingPod:
@@ -267,7 +268,7 @@ class TerminatingPod(t.NamedTuple):
             (ref for ref in objects(metadata, "ownerReferences") if ref.get("controller")), {})
         finalizers = tuple(display_text(str(name)) for name in values(metadata, "finalizers"))
         return cls(metadata["name"], text(owner, "kind"), text(owner, "uid"),
-                   text(metadata, "deletionTimestamp"), finalizers)
+                   text(metadata, "deletionTimestamp"), finalizers, metadata.get("labels") or {})
 
 
 @dataclasses.dataclass(frozen=True)

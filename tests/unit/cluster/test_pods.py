@@ -413,14 +413,15 @@ def test_live_pods_exclude_finished_and_terminating_pods(gateway, api):
 
 def test_terminating_pods_have_deadline_and_finalizers(gateway, api):
     api.answers.append(pods(pod("a", uid="1"),
-                            pod("b", "uid of foo", uid="2",
+                            pod("b", "uid of foo", uid="2", labels={"app": "foo"},
                                 deletionTimestamp="2026-11-21T10:00:30Z",
                                 finalizers=["example.com/hold"])))
 
     (terminating,) = gateway.terminating_pods({"app": "foo"})
 
     assert (terminating[0] == "b"
-            and terminating[2:] == ("uid of foo", "2026-11-21T10:00:30Z", ("example.com/hold",)))
+            and terminating[2:] == ("uid of foo", "2026-11-21T10:00:30Z", ("example.com/hold",),
+                                    {"app": "foo"}))
     path = api.requests[0][1]
     assert ("labelSelector=app%3Dfoo" in path and "status.phase%21%3DFailed" in path
             and "status.phase%21%3DSucceeded" in path)

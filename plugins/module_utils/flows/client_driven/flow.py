@@ -50,7 +50,7 @@ from ..flow import (
 from ..provenance import Match
 from . import evidence, history, refusals
 from .manifest import MAX_PREFIX, successor_manifest, write_for_dry_run
-from .observed import ClientDrivenObserved, expected_successor, find, label_key_of, pod_selectors
+from .observed import ClientDrivenObserved, expected_successor, find, label_key_of, matching_pods
 from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
@@ -390,12 +390,11 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
         unknown = dataclasses.replace(caches.terminating, count=UNKNOWN_TERMINATING.count)
         return dataclasses.replace(observed, terminating=unknown)
     controllers = observed.controllers
-    pods = {pod.name: pod for selector in pod_selectors(request, controllers)
-            for pod in cluster.terminating_pods(selector)}
+    pods = matching_pods(request, controllers, cluster.terminating_pods)
     other_uids = ({controller.uid for controller in cluster.controllers().values()}
                   - {controller.uid for controller in controllers})
     caches.terminating = Terminating.from_pods(
-        [pod for pod in pods.values()
+        [pod for pod in pods
          if pod.owner_kind in ("", str(request.kind)) and pod.owner_uid not in other_uids])
     hundreds_of_pods = sum(controller.current for controller in controllers) / 100
     caches.next_terminating_count = memory.monotonic_time + (

@@ -13,7 +13,13 @@ from ...model import identity, object_meta
 from ...model.caching import cache_last_call
 from ...model.fields import Json
 from ...model.object_meta import DEPLOYMENT_LABEL
-from ...model.observed import Controller, Observed, deployment_label, partners_of
+from ...model.observed import (
+    Controller,
+    Observed,
+    TerminatingPod,
+    deployment_label,
+    partners_of,
+)
 from ...model.request import Request
 
 
@@ -57,16 +63,24 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
         other_primary_name=primary.primary(controllers) if primary else None)
 
 
-def pod_selectors(request: Request, controllers: t.Sequence[Controller]) -> list[Json]:
-    """Return the labels that all selectors have, or else the labels of each selector.
+def matching_pods(request: Request, controllers: t.Sequence[Controller],
+                  list_pods: t.Callable[[Json], t.Iterable[TerminatingPod]],
+                  ) -> list[TerminatingPod]:
+    """Return the terminating pods that match the selector of a controller.
 
     The deployment label is left out, to match the pods of a deleted successor, too.
+
+    list_pods: lists the terminating pods of a selector. Selectors with common labels need one
+    list, which may have pods of other applications.
     """
     selectors = [
         {key: value for key, value in controller.selector.items() if key != request.label_key}
         or controller.selector for controller in controllers]
     common_labels = set.intersection(*(set(selector.items()) for selector in selectors))
-    return [dict(sorted(common_labels))] if common_labels else selectors
+    listed_selectors = [dict(sorted(common_labels))] if common_labels else selectors
+    pods = {pod.name: pod for selector in listed_selectors for pod in list_pods(selector)}
+    return [pod for pod in pods.values()
+            if any(selector.items() <= pod.labels.items() for selector in selectors)]
 
 
 @cache_last_call

@@ -154,7 +154,7 @@ def test_count_is_repeated_after_an_interval_or_a_step():
 ])
 def test_pods_of_other_controllers_are_not_counted(kind, uid, is_counted):
     cluster = SlowCluster(rc(replicas=4), rc("bar"))
-    cluster.stuck_pods = tuple(TerminatingPod(name, kind, uid, "", ())
+    cluster.stuck_pods = tuple(TerminatingPod(name, kind, uid, "", (), {"app": "foo"})
                                for name in ("other-1", "other-2"))
 
     if is_counted:
@@ -166,10 +166,11 @@ def test_pods_of_other_controllers_are_not_counted(kind, uid, is_counted):
 
 @pytest.mark.parametrize("selectors, expected", [
     ([{"name": "v1", "app": "foo"}, {"app": "foo", "name": "v2"}], [{"app": "foo"}]),
+    ([{"app": "foo"}, {"app": "foo", "name": "v2"}], [{"app": "foo"}]),
     ([{"name": "v1"}, {"name": "v2"}], [{"name": "v1"}, {"name": "v2"}]),
     ([{"name": "v1"}, {"app": "foo"}], [{"name": "v1"}, {"app": "foo"}]),
     ([{DEPLOYMENT_LABEL: "v1"}, {}], [{DEPLOYMENT_LABEL: "v1"}, {DEPLOYMENT_LABEL: LABEL}]),
-], ids=["common label", "two values", "two labels", "only the deployment label"])
+], ids=["common label", "subset", "two values", "two labels", "only the deployment label"])
 def test_terminating_pods_are_never_listed_without_a_selector(selectors, expected):
     """A successor with its own definition may share no label with the primary."""
     items = old(3, 0, 4), new(1, 4, 4)
@@ -183,6 +184,23 @@ def test_terminating_pods_are_never_listed_without_a_selector(selectors, expecte
 
     assert cluster.called("terminating_pods") == expected
     assert observed.terminating.count == (DEPLOYMENT_LABEL not in expected[0])
+
+
+@pytest.mark.parametrize("labels, is_counted", [
+    ({"tier": "web", "app": "v1"}, True), ({"tier": "web", "app": "v2", "zone": "a"}, True),
+    ({"tier": "web", "app": "other"}, False), ({"tier": "web"}, False)])
+def test_pods_of_another_application_with_the_common_label_are_not_counted(labels, is_counted):
+    items = old(3, 0, 4), new(1, 4, 4)
+    items[0]["spec"]["selector"] = {"tier": "web", "app": "v1"}
+    items[1]["spec"]["selector"] = {"tier": "web", "app": "v2", DEPLOYMENT_LABEL: LABEL}
+    cluster = Cluster(*items)
+    cluster.cluster.terminating = [
+        cluster.cluster.pods[0]._replace(owner_uid="", labels=tuple(labels.items()))]
+
+    observed = choose(WAITING_UPDATE).observe(WAITING_UPDATE, cluster, Memory())
+
+    assert cluster.called("terminating_pods") == [{"tier": "web"}]
+    assert observed.terminating.count == is_counted
 
 
 def test_grace_period_extends_the_progress_deadline():

@@ -181,7 +181,7 @@ CAPITALS = re.compile(r"(?<=[ =])[A-Z][A-Z_-]+(?=[ '\"=]|$)")
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
-                "taint", "uncordon", "wait"},
+                "taint", "uncordon"},
     "argo rollouts": {"get", "restart", "set", "undo"},
     "oc": {"rollout"},
 }
@@ -217,7 +217,8 @@ def _creates_command(node: ast.AST) -> bool:
 @functools.cache
 def check(line: str) -> None:
     """Raise AssertionError or RolloutError if a line is an invalid command."""
-    program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
+    command = line.removeprefix("until ")
+    program, *words = (shlex.split(command) if command.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
     if program == "ansible" and words[2] == TRAFFIC_MODULE:
         arguments = words[4]
@@ -252,7 +253,7 @@ def checked_commands() -> t.Iterator[None]:
             assert not CAPITALS.search(line), line
             # The lines may be pasted together.
             assert not (re.search(r" scale .*--replicas=[1-9]", line)
-                        and any(" delete " in later and " wait " not in later
+                        and any(" delete " in later and not later.startswith("until ")
                                 for later in commands[number:])), commands
 
     RolloutError.__setattr__ = set_attribute
@@ -296,6 +297,8 @@ _PATHS = {
 def emulate_kubectl(namespace, command: str) -> None:
     """Execute kubectl commands, joined by "&&", as the administrator, without kubectl."""
     command, _and, later_commands = command.partition(" && ")
+    loop = re.fullmatch(r"until (.*) \| grep -qx ([0-9]+); do sleep 1; done", command)
+    command, awaited_number = loop.groups() if loop else (command, "")
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command
@@ -306,8 +309,6 @@ def emulate_kubectl(namespace, command: str) -> None:
     if verb == "rollout":
         assert positional[0] == "resume", command
         positional = positional[1].split("/")
-    elif verb == "wait":
-        positional = positional[0].split("/")
     resource, name, *annotations = positional
     path = _PATHS[resource].format(namespace.name) + name
     merge_patch = "application/merge-patch+json"
@@ -326,11 +327,10 @@ def emulate_kubectl(namespace, command: str) -> None:
     elif verb == "patch":
         assert options["--type"] == "merge" and arguments[-2] == "-p", command
         namespace.call("PATCH", path, json.loads(arguments[-1]), merge_patch)
-    elif verb == "wait":
-        field, _equals, number = options["--for"].removeprefix("jsonpath=").partition("=")
-        assert field == "{.status.availableReplicas}", command
+    elif verb == "get" and loop:
+        assert arguments[-2:] == ["-o", "jsonpath={.status.availableReplicas}"], command
         eventually(lambda: str(namespace.call("GET", path)["status"].get("availableReplicas"))
-                   == number, command, 60)
+                   == awaited_number, command, 60)
     elif verb == "delete":
         policy = "Orphan" if options.get("--cascade") == "orphan" else "Background"
         namespace.call("DELETE", path, {"propagationPolicy": policy})

@@ -46,7 +46,8 @@ _HELM_FLAGS = {
 
 def is_command(line: str) -> bool:
     """Return whether this line of an error message is a complete command or AWX advice."""
-    return line.startswith((*_COMMAND_PREFIXES, *_AWX_PREFIXES)) and not has_placeholder(line)
+    prefixes = (*_COMMAND_PREFIXES, *_AWX_PREFIXES)
+    return line.removeprefix("until ").startswith(prefixes) and not has_placeholder(line)
 
 
 def has_placeholder(line: str) -> bool:

@@ -26,6 +26,8 @@ UPDATE = "ansible localhost -m baton.kubernetes.rolling_update -a"
     ("kubectl --context=NODE-1 -n shop get rc", True),
     ("env KUBECONFIG=/a:/b kubectl --context=lyon -n shop get rc", True),
     ("env 'KUBECONFIG=/my config:/b' oc rollout latest dc/foo", True),
+    ("until kubectl -n shop get rc foo | grep -qx 4; do sleep 1; done", True),
+    ("until kubectl uncordon NODE; do sleep 1; done", False), ("until the pods run", False),
     ("run the same task again with state=rolled_back", False),
     ("or:", False), ("kubectl", False), ("", False),
 ])

@@ -225,11 +225,13 @@ def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> Rol
     commands = [f"{request.kubectl} {'delete' if is_proven else 'get'} rc {arguments}",
                 f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- {KUBECTL_ORIGINAL}-"]
     if is_proven and size:
-        # In a single line, since the lines may be pasted together: after a failed wait, the pods
-        # to be deleted are still needed. The status of 0 available pods has no number.
+        # In a single line, since the lines may be pasted together: after an interrupted wait, the
+        # pods to be deleted are still needed. The status of 0 available pods has no number:
+        # `kubectl wait` fails without the field (1.23 and 1.24), or reads no jsonpath (before).
         commands = [" && ".join([
-            f"{request.kubectl} wait rc/{request.name} --timeout=600s "
-            f"--for=jsonpath='{{.status.availableReplicas}}'={size}", *commands])]
+            f"until {request.kubectl} get rc {request.name} "
+            f"-o jsonpath='{{.status.availableReplicas}}' | grep -qx {size}; do sleep 1; done",
+            *commands])]
     return RolloutError(
         f"kubectl rolling-update was interrupted, and {names} has some of the pods: finish the "
         "update with the same kubectl command, or roll back by hand",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import subprocess
 
 import pytest
 from builders import (
@@ -515,8 +517,8 @@ REFUSALS = {
          "kubectl rolling-update was interrupted, and bar has some of the pods: finish the update "
          "with the same kubectl command, or roll back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\n"
-         "kubectl -n default wait rc/foo --timeout=600s "
-         "--for=jsonpath='{.status.availableReplicas}'=4 && kubectl -n default delete rc bar && "
+         "until kubectl -n default get rc foo -o jsonpath='{.status.availableReplicas}' "
+         "| grep -qx 4; do sleep 1; done && kubectl -n default delete rc bar && "
          "kubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
     "an interrupted kubectl rolling-update of a controller without pods: nothing to wait for":
@@ -612,6 +614,27 @@ def test_refusal(request_, items, what, why, next_command):
     assert (error.what, error.where) == (what, f"ReplicationController default/{request_.name}")
     assert (error.why, error.next_command) == (why, next_command)
     assert isinstance(error, NoSuchController) == (what == "there is no such ReplicationController")
+
+
+#: A kubectl that reports no number of available pods, then 3, then 4.
+KUBECTL_WITH_GROWING_STATUS = """#!/bin/sh
+echo "$3" >> log
+[ "$3" = get ] || exit 0
+case "$(grep -c get log)" in 1) ;; 2) printf 3 ;; *) printf 4 ;; esac
+"""
+
+
+def test_pods_of_an_interrupted_kubectl_are_deleted_after_a_wait(tmp_path):
+    next_command = REFUSALS["an interrupted kubectl rolling-update"][-1]
+    for name, script in (("kubectl", KUBECTL_WITH_GROWING_STATUS), ("sleep", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(script, "utf-8")
+        (tmp_path / name).chmod(0o755)
+
+    subprocess.run(["sh"], input=next_command, text=True, cwd=tmp_path, check=True, timeout=60,
+                   env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+
+    assert (tmp_path / "log").read_text("utf-8").split() == [
+        "scale", "get", "get", "get", "delete", "annotate"]
 
 
 def with_pods(observation, cluster):

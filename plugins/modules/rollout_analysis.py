@@ -123,7 +123,8 @@ options:
             replaced by regular expressions for the names of the new and of the old pods.
           - C($namespace) is replaced by the namespace of the controller, and C($window) by
             O(window).
-          - If there are more than 500 new or old pods, the task queries only a sample, and warns.
+          - If a query names more than 500 new or old pods, the task queries only a sample, and
+            warns.
         type: str
       samples_query:
         description:

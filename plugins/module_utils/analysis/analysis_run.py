@@ -163,12 +163,13 @@ def _placeholder_values(namespace: str, analysis: Analysis,
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> dict[tuple[int, str], str]:
     """Return the warnings by limit and group. The number of pods may change in the analysis."""
-    cases = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
-             else (MAX_PODS, "", "measured") for metric in analysis.metrics}
-    return {(limit, group): f"{prefix}only {limit} of the {len(names)} {group} pods are {action} "
-                            "(an evenly spaced sample)"
-            for limit, prefix, action in sorted(cases)
-            for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit}
+    pods = {"new": subject.new, "old": subject.old}
+    cases = {(*((MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
+                else (MAX_PODS, "", "measured")), group)
+             for metric in analysis.metrics for group in metric.groups}
+    return {(limit, group): f"{prefix}only {limit} of the {len(pods[group])} {group} pods are "
+                            f"{action} (an evenly spaced sample)"
+            for limit, prefix, action, group in sorted(cases) if len(pods[group]) > limit}
 
 
 def _wait(until: float, subject: Subject, clock: Clock,

@@ -136,6 +136,13 @@ class Metric:
         """Whether the query is meaningless without old pods."""
         return not self.lines and "old_pods" in queries.placeholders(self.query)
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of pods that a measurement names. Each query names the new pods."""
+        has_old_pods = (self.applies_to_old_pods or self.needs_old_pods
+                        or "old_pods" in queries.placeholders(self.samples_query))
+        return ("new", "old") if has_old_pods else ("new",)
+
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:

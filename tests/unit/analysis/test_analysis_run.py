@@ -207,6 +207,23 @@ def test_query_names_only_a_sample_of_many_pods():
     assert len(result["new_pods"]) == 1200
 
 
+@pytest.mark.parametrize("query, samples_query, groups", [
+    ("errors($pods)", "", ["new", "old"]), ("errors($new_pods)", "", ["new"]),
+    ("errors($new_pods)/errors($old_pods)", "", ["new", "old"]),
+    # A metric of the new pods alone counts only the samples of the new pods.
+    ("errors($new_pods)", "count($pods)", ["new"]),
+    ("errors($new_pods)", "count($old_pods, $pods)", ["new", "old"])])
+def test_sample_of_old_pods_that_no_query_names_causes_no_warning(query, samples_query, groups):
+    metric = dataclasses.replace(ERRORS, query=query, samples_query=samples_query)
+    names = {group: [f"{group}{number}" for number in range(600)] for group in ("new", "old")}
+
+    result = Run({"errors": 1, "count": 10}, metric, subjects=[subject(**names)]).result()
+
+    assert result["warnings"] == [
+        f"only 500 of the 600 {group} pods are measured (an evenly spaced sample)"
+        for group in groups]
+
+
 @pytest.mark.parametrize("counts, warned_count", [
     ((1, 15, 60), 60), ((1, 40, 60), 60), ((1, 60, 15), 60), ((60, 1, 15), None)],
     ids=["last", "last two", "first", "before the first measurement"])

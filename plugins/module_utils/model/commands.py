@@ -164,16 +164,22 @@ def describe_relaunch(job_template: str, changes: t.Collection[str] = ()) -> str
     return launch if changes else f"relaunch the job, or {launch}"
 
 
-def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
+def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK,
+                   task_options: t.Mapping[str, t.Any] | None = None) -> str:
     """Return advice such as "run the same task again with state=rolled_back".
 
     changes: None removes an option. If a value is not safe to show, the advice is no command
-    (shell.is_command).
+    (shell.is_command). task_options: the options of the task, to tell equal from changed values.
     """
     texts = {option: shell.describe(option, value) for option, value in changes.items()
              if value is not None}
-    unsafe_options = " and ".join(option for option, text in texts.items() if text is None)
-    prefix = f"with the same {unsafe_options}, " if unsafe_options else ""
+    unsafe_options: dict[str, list[str]] = {"the same": [], "other values of": []}
+    for option in (option for option, text in texts.items() if text is None):
+        is_equal = changes[option] == (task_options or {}).get(option)
+        unsafe_options["the same" if is_equal else "other values of"].append(option)
+    prefixes = [f"{words} {' and '.join(options)}" for words, options in unsafe_options.items()
+                if options]
+    prefix = f"with {' and '.join(prefixes)}, " if prefixes else ""
     additions = " ".join(filter(None, texts.values()))
     removals = " and ".join(option for option, value in changes.items() if value is None)
     return (f"{prefix}{rerun}{' with ' if additions else ''}{additions}"

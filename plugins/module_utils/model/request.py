@@ -229,17 +229,20 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
         request.options, request.name, str(request.kind), request.namespace)
     if request.job_template is not None:
         if is_pastable and (state or module is not request.module):
-            return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}")
+            return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}",
+                                           request.options)
         effective_changes = {option: value for option, value in changes.items()
                              if value is not None or option in request.options}
         all_changes = {**selection, **state_changes, **effective_changes}
         return commands.describe_rerun(
-            all_changes, commands.describe_relaunch(request.job_template, all_changes))
+            all_changes, commands.describe_relaunch(request.job_template, all_changes),
+            request.options)
     if module is not request.module:
         return command or fallback or commands.describe_rerun(
-            options if is_pastable else {"name": request.name}, f"run the module {module}")
+            options if is_pastable else {"name": request.name}, f"run the module {module}",
+            request.options)
     return command or fallback or commands.describe_rerun(
-        {**selection, **state_changes, **changes})
+        {**selection, **state_changes, **changes}, task_options=request.options)
 
 
 def _state_options(request: Request, goal_state: State, state: State | None) -> Json:

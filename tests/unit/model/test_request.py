@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shlex
 import string
 import subprocess
@@ -295,6 +296,25 @@ def test_advice_without_an_unsafe_value_is_no_command(nodes, job_template):
                       "state=restarted pause_at=1")
 
 
+@pytest.mark.parametrize("job_template, images, advice", [
+    (None, {"a;b": "x:1", "web": "y:1"},
+     "with other values of images, run the same task again without image"),
+    (None, {"a;b": "x:1"},
+     "with other values of container, run the same task again with image=x:1"),
+    ("Shop", {"a;b": "x:1", "web": "y:1"},
+     "with the same nodes and other values of images, launch a job that runs "
+     "baton.kubernetes.rolling_update with name=foo kind=DaemonSet pause_at=1"),
+    ("Shop", {"web": "y:1"},
+     "with the same nodes, launch a job that runs baton.kubernetes.rolling_update with name=foo "
+     "kind=DaemonSet image=y:1 container=web pause_at=1")])
+def test_advice_calls_only_an_equal_value_the_same(job_template, images, advice):
+    """The names of containers may come from a template on the cluster."""
+    request = build_request(**V2, kind="DaemonSet", nodes="a;b", pause_at="1",
+                            job_template=job_template, connection={"kubeconfig": None})
+
+    assert request.command(State.UPDATED, images=images) == advice
+
+
 def test_command_omits_defaults():
     defaults = {option: spec["default"]
                 for option, spec in ARGUMENT_SPEC.items() if "default" in spec}
@@ -439,8 +459,7 @@ def test_image_from_the_cluster_is_quoted_or_left_out(image, container):
                     or images == {options.get("container", ""): options["image"]})
             assert all(map(is_image, images.values()))
         else:
-            advice = command.removeprefix("with the same container, ")
-            advice = advice.removeprefix("with the same images, ")
+            advice = re.sub("^with other values of (container|images), ", "", command)
             assert advice.startswith("run the same task again")
             assert not set("$`'\\;&|!*") & set(command) and "{{" not in command
 

@@ -351,10 +351,8 @@ def test_rollback_of_an_update_to_an_old_template_restores_the_newer_template(na
     assert actions(result) == ["update", "annotate"] and versions(namespace) == ["v2"] * SIZE
 
 
-def test_pods_on_tainted_nodes_are_not_deleted_during_a_pause(namespace, nodes):
-    namespace.make_daemon_set(SIZE)
-    update(namespace, pause_at="1")
-    before = uids_by_node(namespace)
+def taint(namespace, nodes):
+    """Let no node accept new pods. Running pods stay."""
     for name in nodes:
         taints = [{"key": key, "value": namespace.name, "effect": "NoSchedule"}
                   for key in ("test", "maintenance")]
@@ -364,8 +362,34 @@ def test_pods_on_tainted_nodes_are_not_deleted_during_a_pause(namespace, nodes):
     namespace.patch_daemon_set({"metadata": {"annotations": {"trigger": "reconcile"}}})
     eventually(lambda: namespace.daemon_set()["status"]["numberMisscheduled"] == SIZE,
                "all pods misscheduled")
+
+
+def test_pods_on_tainted_nodes_are_not_deleted_during_a_pause(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    update(namespace, pause_at="1")
+    before = uids_by_node(namespace)
+    taint(namespace, nodes)
     assert f"already paused: 1 of its {SIZE} pods are new" in update(namespace, pause_at="1")["msg"]
     assert uids_by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
+
+
+@pytest.mark.full
+def test_budget_protects_pods_on_tainted_nodes(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    taint(namespace, nodes)
+    before, budgets = uids_by_node(namespace), (
+        f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets")
+    namespace.call("POST", budgets, {"metadata": {"name": "pdb"}, "spec": {
+        "minAvailable": 1, "selector": {"matchLabels": {"app": "foo"}}}})
+
+    with pytest.raises(RolloutError, match=f"the cluster would delete its {SIZE} pods, which the "
+                       "PodDisruptionBudget pdb selects, and replace none"):
+        update(namespace)
+    assert uids_by_node(namespace) == before
+
+    namespace.call("DELETE", f"{budgets}/pdb")
+    update(namespace)
+    eventually(lambda: not namespace.pods(), "all pods deleted")
 
 
 @pytest.mark.full

@@ -190,7 +190,7 @@ class Revision:
     time: str = ""
     #: The user who first rolled out the template.
     who: str = ""
-    #: The name of the ControllerRevision, or "" if no ControllerRevision stores the template.
+    #: The name of the ReplicaSet or ControllerRevision, or "" if neither stores the template.
     name: str = ""
     owner_uid: str = ""
     #: The label POD_REVISION on the pods.

@@ -60,7 +60,6 @@ class RevisionDrivenObserved(ServerDrivenObserved):
 
     @property
     def recorded_revision(self) -> Revision | None:
-        """The replaced ControllerRevision, according to the record, or None."""
         return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.previous_name), None)
 

@@ -128,6 +128,11 @@ class DeploymentObserved(ServerDrivenObserved):
                      if candidate.name == self.record.previous_name), None)
 
     @property
+    def recorded_revision(self) -> Revision | None:
+        return next((_revision(replica_set) for replica_set in self.other_replica_sets
+                     if self.record and replica_set.name == self.record.previous_name), None)
+
+    @property
     def newest_other_revision(self) -> Revision | None:
         newest = max(self.other_replica_sets, key=revision_number, default=None)
         return _revision(newest) if newest else None
@@ -183,7 +188,7 @@ def find(primary: Controller | None,
 def _revision(replica_set: Controller) -> Revision:
     return Revision(revision_number(replica_set),
                     without_label(replica_set.template, object_meta.HASH_LABEL),
-                    replica_set.created)
+                    replica_set.created, name=replica_set.name)
 
 
 def _credible_record(record: Rollout | None,

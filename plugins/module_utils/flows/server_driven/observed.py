@@ -57,6 +57,14 @@ class ServerDrivenObserved(Observed):
         raise NotImplementedError
 
     @property
+    def recorded_revision(self) -> Revision | None:
+        """The revision before the update (of a rollback: the undone revision) in the record.
+
+        None if the history lacks the revision.
+        """
+        raise NotImplementedError
+
+    @property
     def newest_other_revision(self) -> Revision | None:
         """The newest revision with another template, or None."""
         raise NotImplementedError

@@ -159,6 +159,7 @@ def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGat
 
 
 def _pods(gateway: KubernetesGateway, holders: t.Iterable[Holder]) -> list[Json]:
-    return [report.pod_fields(item, holder.is_new(labels_of(item))) for holder in holders
-            for item in gateway.pods(holder.controller)
+    return [report.pod_fields(item, holder.is_new(labels_of(item))
+                              if holder.has_known_labels else None)
+            for holder in holders for item in gateway.pods(holder.controller)
             if "deletionTimestamp" not in item["metadata"]]

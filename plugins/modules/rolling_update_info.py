@@ -214,7 +214,8 @@ rollouts:
           type: bool
         is_new:
           description: Whether the pod has the new template of the update in progress. If no update
-            is in progress, V(true) for each pod.
+            is in progress, V(true) for each pod. V(null) for the pods of a DaemonSet whose
+            ControllerRevisions cannot be read.
           type: bool
 """
 

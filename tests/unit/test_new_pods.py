@@ -146,6 +146,17 @@ def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
         "a rollback must not change which pods are new")
 
 
+def test_info_without_revisions_does_not_say_which_pods_are_new(make_world):
+    world = make_world("DaemonSet")
+    world.update(image="myimage:v2", pause_at="1")
+    world.hides_revisions = True
+
+    (rollout,) = task.info({"namespace": "default", "name": "foo", "kind": "DaemonSet",
+                            "pods": True})["rollouts"]
+
+    assert [pod["is_new"] for pod in rollout["pods"]] == [None] * 3
+
+
 @pytest.mark.parametrize("is_rolling_back", [False, True], ids=["update", "rollback"])
 def test_analysis_without_revisions_names_the_missing_permission(make_world, is_rolling_back):
     world = make_world("DaemonSet")

@@ -119,14 +119,17 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
                 or revision in ("", controller.update_revision)):
             continue
         has_previous_template = revision == controller.current_revision
-        keeps_previous_template = controller.recreates_from_previous_template(name)
+        is_below_partition = controller.recreates_from_previous_template(name)
+        # Without an update, both revisions are the same.
+        keeps_previous_template = (is_below_partition
+                                   and controller.current_revision != controller.update_revision)
         kind = (THIRD_TEMPLATE if not has_previous_template
                 else PREVIOUS_TEMPLATE_KEPT if keeps_previous_template
                 else PREVIOUS_TEMPLATE)
         # With podManagementPolicy Parallel, the controller replaces unready pods, but not those
         # below the partition.
         old_pods[name] = _UnreadyOldPod(
-            kind, controller.is_ordered or keeps_previous_template,
+            kind, controller.is_ordered or is_below_partition,
             "the template from before the update" if keeps_previous_template
             else "the new template")
     return old_pods

@@ -165,8 +165,8 @@ def summary(request: Request, status: RolloutStatus, is_real: bool = True) -> st
             "available")
 
 
-def pod_fields(item: Json, is_new: bool) -> Json:
-    """Return the element of `pods` in the result for one pod."""
+def pod_fields(item: Json, is_new: bool | None) -> Json:
+    """Return the element of `pods` in the result for one pod. is_new: None if unknown."""
     status = item.get("status") or {}
     conditions = {condition["type"]: condition["status"]
                   for condition in status.get("conditions") or []}

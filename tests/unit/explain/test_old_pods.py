@@ -32,12 +32,12 @@ def pod(revision, name="foo-0", ready="False", reason="ErrImagePull", **metadata
                                               "state": state}]}}
 
 
-def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
+def diagnose(*pods, policy="OrderedReady", partition=0, state="updated", current_revision=OLD):
     item = rc("foo", 3, available=0)
     item["spec"] |= {"podManagementPolicy": policy,
                      "updateStrategy": {"type": "RollingUpdate",
                                         "rollingUpdate": {"partition": partition}}}
-    item["status"] |= {"currentRevision": OLD, "updateRevision": NEW}
+    item["status"] |= {"currentRevision": current_revision, "updateRevision": NEW}
     request = Request("foo", namespace="shop", kind=Kind.STATEFUL_SET, state=State(state))
     return causes(request, StatefulSet.from_api(item), pods, [], lambda labels: False)
 
@@ -77,6 +77,13 @@ def test_suggestion_names_the_template_of_the_replacement(revision, partition, t
     (cause,) = diagnose(pod(revision), pod(revision, "foo-1"), partition=partition)
 
     assert f"creates a deleted pod again, from {templates}\n" in cause.suggestion
+
+
+def test_replacement_after_the_update_has_the_current_template():
+    """Both revisions of the status are the same, and the partition applies to no template."""
+    (cause,) = diagnose(pod(BROKEN), partition=1, current_revision=NEW)
+
+    assert "creates a deleted pod again, from the new template\n" in cause.suggestion
 
 
 def test_unready_old_pod_without_a_reason_is_reported():

@@ -261,6 +261,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS),
                            "data.hash": HOSTILE_TEXTS, "data.uid": HOSTILE_TEXTS,
                            "data.manifest": INVALID_VALUES,
+                           "data.deployment": INVALID_VALUES,
                            "data.spec.template": (TEMPLATE, *INVALID_VALUES),
                            "data": INVALID_VALUES,
                            "revision": (0, 1, 2, 2**31, 2**63 - 1),

@@ -176,8 +176,8 @@ class StoredController(t.TypedDict):
 
     hash: str  # as in HASH_LABEL
     uid: str
-    #: metadata and spec.
-    manifest: Json
+    manifest: Json  # metadata and spec
+    deployment: Json  # see deployment_fields(); only stored if a DeploymentConfig is migrated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -429,7 +429,7 @@ def stored_controller(item: Json) -> StoredController | None:
     metadata, spec = (fields.mapping(data, "manifest", part) for part in ("metadata", "spec"))
     template = fields.mapping(spec, "template")
     containers = fields.values(fields.mapping(template, "spec"), "containers")
-    is_valid = (data.keys() == {"hash", "uid", "manifest"}
+    is_valid = (data.keys() - {"deployment"} == {"hash", "uid", "manifest"}
                 and bool(data["uid"]) and values.is_short_string(data["uid"])
                 and isinstance(data["hash"], str) and is_label_value(data["hash"])
                 and is_name(fields.text(metadata, "name"))

@@ -10,7 +10,7 @@ import dataclasses
 
 from ...model import object_meta
 from ...model.errors import RolloutError
-from ...model.fields import Json
+from ...model.fields import Json, mapping
 from ...model.kinds import Kind
 from ...model.object_meta import StoredController
 from ...model.observed import Controller
@@ -43,7 +43,11 @@ def _selector(request: Request, selector: Json) -> Json:
 
 def revision_manifest(request: Request, primary: Controller,
                       config: DeploymentConfig | None) -> Json:
-    """Return a ControllerRevision that stores `primary`, with the metadata of `config` if any."""
+    """Return a ControllerRevision that stores `primary`, with data of `config` if any.
+
+    These are the metadata, and the fields for the Deployment, in case another client deletes the
+    DeploymentConfig.
+    """
     source = config or primary
     annotations = {key: value for key, value in source.annotations.items()
                    if key not in object_meta.NOT_COPIED}
@@ -59,7 +63,8 @@ def revision_manifest(request: Request, primary: Controller,
                      "labels": {object_meta.MIGRATION: primary.uid}},
         "revision": 1,
         "data": {"hash": template_hash_of(request, primary), "uid": primary.uid,
-                 "manifest": manifest},
+                 "manifest": manifest,
+                 **({"deployment": deployment_fields(config)} if config else {})},
     }
 
 
@@ -96,14 +101,14 @@ def deployment_manifest(request: Request, observed: MigrationObserved,
                      # Keep all labels of a DeploymentConfig: the user has set these labels.
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
-        "spec": {"replicas": size, "paused": True,
+        # 600 is the API server's default. Add minReadySeconds, because the deadline must be greater
+        # than minReadySeconds. The later fields replace forged ones of the ControllerRevision.
+        "spec": {"progressDeadlineSeconds": 600 + spec["minReadySeconds"],
+                 **(deployment_fields(observed.config) or mapping(stored, "deployment")),
+                 "replicas": size, "paused": True,
                  "selector": {"matchLabels": _selector(request, spec["selector"])},
                  "minReadySeconds": spec["minReadySeconds"],
-                 # 600 is the API server's default. Add minReadySeconds, because the deadline must
-                 # be greater than minReadySeconds.
-                 "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
-                 "template": _template_for_selector(request, spec),
-                 **deployment_fields(observed.config), **strategy},
+                 "template": _template_for_selector(request, spec), **strategy},
     }
 
 

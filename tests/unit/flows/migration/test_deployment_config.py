@@ -90,6 +90,11 @@ def test_strategy_of_the_deployment(strategy, expected):
     assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == expected
 
 
+def delete_config(world):
+    """Delete foo like another client, with --cascade=orphan."""
+    world.cluster._items["DeploymentConfig", "foo"] = None
+
+
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "being deleted"])
 @pytest.mark.parametrize("step_count", range(2, ALL.index("delete ReplicationController") + 1))
 def test_migration_continues_if_the_cache_lacks_the_deletion_of_the_config(step_count, is_deleted):
@@ -110,13 +115,55 @@ def test_migration_continues_if_the_cache_lacks_the_deletion_of_the_config(step_
         world.merge("DeploymentConfig",
                     metadata={"deletionTimestamp": "now", "finalizers": ["orphan"]})
         world.run_steps()
-    world.cluster._items["DeploymentConfig", "foo"] = None
+    delete_config(world)
 
     world.run_steps()
 
     assert len(world.owner_uids) == 1 and world.cluster.find("Deployment", "foo")
     assert not (controllers(Kind.REPLICATION_CONTROLLER)
                 or world.cluster.find(REVISION, "foo-migration"))
+
+
+@pytest.mark.parametrize("step_count", range(2, ALL.index("create Deployment") + 1))
+@pytest.mark.parametrize("fields", [
+    {"strategy": {"type": "Recreate", "recreateParams": {"timeoutSeconds": 1200}}},
+    {"strategy": {"rollingParams": {"maxSurge": "10%", "maxUnavailable": 0}}},
+    {"strategy": {"type": "Custom"}, "minReadySeconds": 5, "revisionHistoryLimit": 3}], ids=str)
+def test_fields_of_a_deployment_config_that_another_client_has_deleted(fields, step_count):
+    world, expected_world = World(config(**fields)), World(config(**fields))
+    expected_world.run_steps()
+    world.run_steps(step_count)
+    delete_config(world)
+    world.run_steps()
+    deployment, expected = (migration.cluster.find("Deployment", "foo")
+                            for migration in (world, expected_world))
+    assert (deployment["spec"], deployment["metadata"]) == (expected["spec"], expected["metadata"])
+
+
+@pytest.mark.parametrize("step_count", [2, 3])
+def test_changed_strategy_is_migrated_until_the_template_is_closed(step_count):
+    world = World()
+    world.run_steps(step_count)
+    world.merge("DeploymentConfig", spec={"strategy": {"type": "Recreate"}})
+    world.run_steps(3)
+    delete_config(world)
+    world.run_steps()
+    assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == {"type": "Recreate"}
+
+
+@pytest.mark.parametrize("deployment", [
+    None, [], "x", {}, {"template": rc(image="myimage:evil")["spec"]["template"], "replicas": 9,
+                        "selector": {}, "paused": False, "minReadySeconds": 9}], ids=str)
+def test_forged_fields_of_a_deleted_deployment_config_change_no_pods(deployment):
+    world, expected_world = World(), World()
+    expected_world.run_steps()
+    world.run_steps(ALL.index("annotate ReplicationController") + 1)
+    delete_config(world)
+    world.merge(REVISION, "foo-migration", data={"deployment": deployment})
+    assert world.run_steps() == [step for step in ALL[4:] if step != "delete DeploymentConfig"]
+    spec, expected_spec = (migration.cluster.find("Deployment", "foo")["spec"]
+                           for migration in (world, expected_world))
+    assert spec == expected_spec
 
 
 def test_strategy_options_take_precedence():

@@ -67,6 +67,9 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
                            next_command=("to finish it:", request.command(State.MIGRATED)))
     if replica_set and not is_created_by_migration(request, replica_set, observed, stored):
         raise name_conflict(request, replica_set)
+    # | any | exists | another client has opened the ReplicaSet | close the ReplicaSet |
+    if replica_set and not handover.is_closed(replica_set):
+        return handover.close(replica_set, {})
     if handover.is_closed(controller):
         # | any | exists | closed controller; the ReplicaSet's status counts too few pods | wait |
         # Before the controller manager has seen the pods arrive, status.replicas of the ReplicaSet
@@ -94,25 +97,28 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
         return Step(Action.RESTORE, controller.name, write,
                     before="closed template", after="template")
     if replica_set:
-        step = hand_back(observed, replica_set, controller)
+        decision = hand_back(observed, replica_set, controller)
         # | any | exists | open, another selector; closed ReplicaSet with pods | error |
         # The controller would lose the pods.
-        if step and not has_stored_selector(controller, stored):
+        if decision and not has_stored_selector(controller, stored):
             raise difference_error(request)
         # | any | exists | open controller; closed ReplicaSet with pods | hand pods back |
         # Another client has opened the controller.
         # | any | exists | open ReplicationController, and a ReplicaSet | delete the ReplicaSet |
-        return step or handover.delete_empty(replica_set)
+        return decision or handover.delete_empty(replica_set)
     # | any | exists | open ReplicationController, no ReplicaSet | delete the ControllerRevision |
     ends_task = config is None or not config.is_paused_for_migration
     return delete_stored_revision(request, f"{controller.name} has all pods", ends_task=ends_task)
 
 
 def hand_back(observed: MigrationObserved, replica_set: Controller,
-              controller: Controller) -> Step | None:
-    """Return the step that reparents the ReplicaSet's pods to the controller, or None."""
-    return handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
+              controller: Controller) -> Decision | None:
+    """Return the decision that reparents the ReplicaSet's pods to the controller, or None."""
+    step = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
                                   controller, {object_meta.HASH_LABEL: None})
+    # If another client has opened the ReplicaSet, the controller manager may still create pods.
+    return (Wait(f"the controller manager observes {replica_set.name}", is_condition=True)
+            if step and not replica_set.is_observed else step)
 
 
 def pause(config: DeploymentConfig) -> Step:

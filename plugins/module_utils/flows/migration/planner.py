@@ -176,11 +176,16 @@ def _decide_with_controller(request: Request, controller: Controller, observed: 
     replica_set = observed.replica_set
     if replica_set is None:
         return _decide_without_replica_set(request, controller, observed, stored)
+    # | exists | exists | another client has opened the ReplicaSet | annotate: close it |
+    # The migration opens the ReplicaSet only for a controller in deletion without pods.
+    if not (handover.is_closed(replica_set) or (controller.is_deleting and not controller.current)):
+        return handover.close(replica_set, {})
     # | exists | exists | the ReplicaSet is being deleted | hand its pods back, then wait |
     # A later step creates the ReplicaSet again. If the controller is being deleted, too, only wait.
     if replica_set.is_deleting:
-        step = hand_back(observed, replica_set, controller)
-        return step if step and not controller.is_deleting else wait_for_deletion(replica_set)
+        decision = hand_back(observed, replica_set, controller)
+        return (decision if decision and not controller.is_deleting
+                else wait_for_deletion(replica_set))
     # | exists | exists | ReplicaSet of another size | scale it to the size of the controller |
     if replica_set.replicas != controller.replicas and not controller.is_deleting:
         return scale(replica_set, controller.replicas)
@@ -211,7 +216,7 @@ def _decide_without_replica_set(request: Request, controller: Controller,
 def _hand_over(controller: Controller, replica_set: Controller, observed: MigrationObserved,
                stored: StoredController) -> Decision:
     # | being deleted, no pods | exists | the ReplicaSet is open | wait for the deletion |
-    if controller.is_deleting and not controller.current and not handover.is_closed(replica_set):
+    if not handover.is_closed(replica_set):
         return wait_for_deletion(controller)
     # | closed | exists | closed ReplicaSet | hand over and label pods; then delete the controller |
     labels = {object_meta.HASH_LABEL: stored["hash"]}

@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 from builders import make_status_stale, old, rc, run_past_waits
-from migrations import ALL_STEPS, MIGRATE, ROLLBACK, World, world_after
+from migrations import ALL_STEPS, MIGRATE, ROLLBACK, World, set_pods, world_after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -20,6 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     REVISION,
     Delete,
@@ -239,6 +240,52 @@ def test_a_controller_that_another_client_has_opened_gets_its_pods_back(change, 
     assert rolled_back_world.run_steps(request=ROLLBACK) == back
     assert {(pod.owner_uid, *pod.labels) for pod in rolled_back_world.cluster.live_pods({})} == {
         ("uid of foo", "app")}
+
+
+def open_replica_set(world, extra_pods):
+    """Remove the priority class of the ReplicaSet, which then creates pods."""
+    item = copy.deepcopy(world.replica_set)
+    del item["spec"]["template"]["spec"]["priorityClassName"]
+    uid, labels = item["metadata"]["uid"], item["spec"]["selector"]["matchLabels"]
+    set_pods(world.cluster, *world.cluster.live_pods({}),
+             *(Pod(f"foo-{number}", "u", labels, uid) for number in range(extra_pods)))
+    count = sum(pod.owner_uid == uid for pod in world.cluster.live_pods({}))
+    world.replace_item(item, replicas=count)
+
+
+@pytest.mark.parametrize("request_", [MIGRATE, ROLLBACK], ids=["migration", "rollback"])
+@pytest.mark.parametrize("is_controller_open", [False, True])
+@pytest.mark.parametrize("step_count", [2, 3, 4])
+def test_a_replica_set_that_another_client_has_opened_is_closed_again(
+        step_count, is_controller_open, request_):
+    """For example, a user removes the priority class that a FailedCreate names."""
+    world = World()
+    world.run_steps(step_count)
+    has_all_pods = step_count == 4
+    open_replica_set(world, 0 if has_all_pods else 2)
+    if is_controller_open:
+        world.replace_item(rc_with(), replicas=0 if has_all_pods else 2)
+    steps = world.run_steps(request=request_)
+    assert steps[0] == "annotate ReplicaSet"
+    closes, hands_over = is_controller_open or step_count == 2, not has_all_pods
+    assert steps[1:] == ([*ALL_STEPS[2:3] * closes, *ALL_STEPS[3:4] * hands_over, *ALL_STEPS[4:]]
+                         if request_ is MIGRATE
+                         else ["hand over Pod", *["restore ReplicationController"] * (not closes),
+                               "delete ReplicaSet", "delete ControllerRevision"])
+    assert len({pod.owner_uid for pod in world.cluster.live_pods({})}) == 1
+
+
+@pytest.mark.parametrize("request_", [MIGRATE, ROLLBACK], ids=["migration", "rollback"])
+@pytest.mark.parametrize("is_controller_open", [False, True])
+def test_handover_waits_until_the_replica_set_is_closed_again(is_controller_open, request_):
+    """The controller manager would replace the pods that leave an open ReplicaSet."""
+    world = world_after("hand over Pod")
+    if is_controller_open:
+        changed_labels = {"labels": {"app": "foo", "team": "x"}} if request_ is MIGRATE else {}
+        world.replace_item(rc_with(**changed_labels))
+    world.replace_item(world.replica_set, observedGeneration=-1)
+    wait = world.decide(request_)
+    assert isinstance(wait, Wait) and wait.until.startswith("the controller manager observes foo")
 
 
 @pytest.mark.parametrize("change", [{"selector": {"app": "foo", "more": "x"}},

@@ -34,7 +34,6 @@ from ...model.server_driven import ServerDriven
 from ...model.steps import Action, Decision, Done, Patch, Step, Wait
 from ...model.template import image_names, images_of
 from .. import commands, previous, provenance, refusals
-from ..provenance import Match
 from . import recorded
 from .observed import ServerDrivenObserved
 from .rules import ObservedT, Rules
@@ -95,19 +94,11 @@ class Planner(Rules[ObservedT]):
         """
         # | any | `to_revision` is not the current revision | **update** to `to_revision` |
         # | rolling back | the requested update is being rolled back | **update** to its template |
-        if (self.request.revision_template is not None
-                or self._is_being_rolled_back(desired_template, record)):
+        if self.request.revision_template is not None or recorded.is_being_rolled_back(
+                self.request, record, desired_template, self.observed.recorded_revision):
             return self.begin(desired_template, Rollout.UPDATING)
         # | updating, rolling back | another template is desired | error: an update is in progress |
         raise self._another_update(record)
-
-    def _is_being_rolled_back(self, desired_template: Json, record: Rollout) -> bool:
-        """Return whether the rollback in progress undoes the requested update."""
-        undone_revision = self.observed.recorded_revision
-        return record.is_rolling_back and (
-            record.request == self.request.fingerprint
-            or (undone_revision is not None and provenance.match(
-                self.request, undone_revision.template, desired_template) is Match.EXACT))
 
     def _roll_back(self) -> Decision:
         observed, primary, record = self.observed, self.primary, self.observed.record
@@ -117,7 +108,7 @@ class Planner(Rules[ObservedT]):
         # | updating | `rolled_back`, the previous template is already set | finish the rollback |
         if record and not record.is_rolling_back:
             if observed.is_template_restored:
-                record = self._record_of_restoration(record)
+                record = recorded.restoration(record, primary, observed.newest_other_revision)
             # | updating | `rolled_back`, but two revisions may be the previous one | error |
             elif observed.previous_revision_candidates:
                 raise refusals.ambiguous_previous_template(self.request,
@@ -146,13 +137,6 @@ class Planner(Rules[ObservedT]):
             return Done(f"{primary.name} is already rolled back")
         # | none | all other cases of `rolled_back` | error: nothing to roll back |
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other_revision)
-
-    def _record_of_restoration(self, record: Rollout) -> Rollout:
-        """Return the record of a rollback whose template another client has restored."""
-        undone_revision = self.observed.newest_other_revision
-        return dataclasses.replace(
-            record, outcome=Rollout.ROLLING_BACK, before=record.after, after=self.primary.images,
-            previous_name=undone_revision.name if undone_revision else "")
 
     def begin(self, desired_template: Json, outcome: str) -> Decision:
         """Return the step that begins an update or a rollback, or a decision that must come first.

@@ -11,11 +11,12 @@ No patch tests the template, because the API server may return the template in a
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ...model import identity, object_meta
 from ...model.fields import Json
-from ...model.object_meta import Rollout
+from ...model.object_meta import Revision, Rollout
 from ...model.request import PREVIOUS, Request
 from ...model.server_driven import ServerDriven
 from ...model.settings import are_equal, has_only_valid_settings
@@ -51,6 +52,29 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
     """Return the hash of a template without the server's label. Default: the current template."""
     return identity.digest(without_label(primary.template if template is None else template,
                                          primary.kind.server_label))
+
+
+def is_being_rolled_back(request: Request, record: Rollout, desired_template: Json,
+                         undone_revision: Revision | None) -> bool:
+    """Return whether the rollback in progress undoes the requested update.
+
+    undone_revision: according to the record; None if the history lacks this revision.
+    """
+    return record.is_rolling_back and (
+        record.request == request.fingerprint
+        or (undone_revision is not None and provenance.match(
+            request, undone_revision.template, desired_template) is provenance.Match.EXACT))
+
+
+def restoration(record: Rollout, primary: ServerDriven, undone_revision: Revision | None,
+                ) -> Rollout:
+    """Return the record of a rollback whose template another client has restored.
+
+    record: of the update. undone_revision: None if the history is unreadable.
+    """
+    return dataclasses.replace(
+        record, outcome=Rollout.ROLLING_BACK, before=record.after, after=primary.images,
+        previous_name=undone_revision.name if undone_revision else "")
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,

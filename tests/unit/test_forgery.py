@@ -117,7 +117,7 @@ OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind
             "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers",
             "pods",
             "gitVersion", "columnDefinitions", "rows", "cells", "images",
-            "groups", "versions", "version", "msg"}
+            "groups", "versions", "version", "groupVersion", "msg"}
 #: dict.get, and the functions of model/fields that read a field, under any imported name.
 _FIELD_FUNCTIONS = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list",
                     "_text", "_number"}

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, objects, text
+from . import discovery
 from .connection import Connection
 from .refused import RETRIED_STATUSES, Refused
 
@@ -172,13 +173,23 @@ class Http:
         return status in RETRIED_STATUSES or (status in (401, 403) and is_warming_up)
 
     def get(self, collection: str, kind: str, namespace: str, name: str) -> Json | None:
-        """Return an object, or None after status 404. Raises Refused, RolloutError."""
-        try:
-            item = self.send("GET", f"{collection}/{path_segment(name)}")
-        except Refused as refused:
-            if refused.status == 404:
-                return None
-            raise
+        """Return an object, or None if the server lacks the object or its API.
+
+        Retries status 404 without a Status object: a proxy without a backend may have sent it.
+        Raises Refused, RolloutError.
+        """
+        for delay in (*BACKOFF, None):
+            try:
+                item = self.send("GET", f"{collection}/{path_segment(name)}")
+                break
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+                if refused.status_object or discovery.lacks_resource(self.send, collection):
+                    return None
+                if delay is None:
+                    raise
+                time.sleep(delay * random.uniform(0.5, 1.0))
         metadata = mapping(item, "metadata")
         identity = item["kind"], text(metadata, "namespace"), text(metadata, "name")
         if identity != (kind, namespace, name):

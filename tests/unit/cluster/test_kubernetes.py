@@ -29,6 +29,7 @@ from apiserver import (
 )
 from builders import new, rs
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
     KubernetesGateway,
 )
@@ -104,6 +105,62 @@ def test_deleted_object_is_removed_from_the_cache(gateway, api):
 
     assert gateway.write(SCALE_TO_2) is False
     assert gateway.controllers() == {}
+
+
+PROXY_404 = answer(b"default backend - 404", 404)
+API_GROUPS = answer({"kind": "APIGroupList", "groups": [
+    {"name": "apps", "versions": [{"groupVersion": "apps/v1"}]},
+    {"name": "autoscaling", "versions": [{"groupVersion": "autoscaling/v1"},
+                                         {"groupVersion": "autoscaling/v2"}]},
+    {"name": "gateway.networking.k8s.io",
+     "versions": [{"groupVersion": "gateway.networking.k8s.io/v1"}]},
+    {"name": "argoproj.io", "versions": [{"groupVersion": "argoproj.io/v1beta1"}]}]})
+
+
+def resource_list(*names):
+    return answer({"kind": "APIResourceList", "resources": [{"name": name} for name in names]})
+
+
+@pytest.mark.parametrize("response", [PROXY_404, answer({"status": 404}, 404), answer(b"", 404)],
+                         ids=["text", "JSON", "empty body"])
+def test_controller_is_not_deleted_by_a_404_of_a_proxy(gateway, api, pauses, response):
+    api.answers += [response, response, rc_answer("2", replicas=2)]
+
+    gateway.look_up("foo")
+
+    assert gateway.controllers()["foo"].replicas == 2 and len(pauses) == 2
+
+
+def test_lasting_404_of_a_proxy_is_an_error(gateway, api, pauses):
+    api.answers += [PROXY_404] * 40
+
+    with pytest.raises(RolloutError) as error:
+        gateway.look_up("foo")
+
+    assert (error.value.what, error.value.why) == (
+        f"the API server refused GET {RC_PATH}/foo (404)", "default backend - 404")
+    assert gateway.controllers().keys() == {"foo"} and len(pauses) == len(http.BACKOFF)
+
+
+HPA_LIST, ROUTE_LIST = resource_list("horizontalpodautoscalers"), resource_list("httproutes")
+
+
+@pytest.mark.parametrize("kind, answers, is_found", [
+    ("HorizontalPodAutoscaler", [PROXY_404, API_GROUPS, HPA_LIST, answer(hpa())], True),
+    ("HorizontalPodAutoscaler", [PROXY_404, PROXY_404, answer(hpa())], True),
+    ("HorizontalPodAutoscaler", [PROXY_404, API_GROUPS, PROXY_404, answer(hpa())], True),
+    ("HorizontalPodAutoscaler", [PROXY_404, status(403), status(404)], False),
+    ("Rollout", [PROXY_404, API_GROUPS], False),
+    ("GRPCRoute", [PROXY_404, API_GROUPS, ROUTE_LIST], False),
+    ("DeploymentConfig", [PROXY_404, API_GROUPS], False),
+], ids=["resource exists", "proxy again", "proxy for resources", "secret APIs", "another version",
+        "resource of the version is absent", "no API group"])
+def test_404_of_an_absent_api_counts_as_no_object(gateway, api, pauses, kind, answers, is_found):
+    api.answers += answers
+
+    assert (gateway.find(kind, "hpa") is not None) is is_found
+    assert len(api.sent) == len(answers)
+    assert (pauses == []) is (answers[-1] in (API_GROUPS, ROUTE_LIST))
 
 
 # Writes with a lost response

@@ -17,6 +17,9 @@ options:
       - By default, a task that runs in a pod and does not set O(context) uses the ServiceAccount of
         the pod. The default of any other task is the file in E(KUBECONFIG), or else
         C(~/.kube/config). No kubeconfig is needed if O(host) and credentials are set.
+      - A credential plugin with C(provideClusterInfo) gets the cluster of the kubeconfig, with
+        O(host), O(proxy), O(ca_cert) and O(validate_certs), but without a CA bundle of more than
+        about 96 KiB, since the operating system limits the size of a variable.
     type: raw
   context:
     description: Name of the context in the kubeconfig. By default, the current context; of several

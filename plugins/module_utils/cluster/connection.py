@@ -324,6 +324,7 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
     """Return a Configuration of the kubernetes package, and the loaded kubeconfig, if any."""
     from kubernetes.client.configuration import Configuration
 
+    _refuse_missing_files(options)
     configuration, kubeconfig = Configuration(), None
     if not _needs_no_kubeconfig(options):
         kubeconfig = _load_kubeconfig(options, configuration, timeout)
@@ -339,7 +340,6 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
     if "api_key" in options:
         configuration.api_key = {"BearerToken": f"Bearer {options['api_key']}"}
         configuration.refresh_api_key_hook = None
-    _refuse_missing_files(options)
     if not configuration.verify_ssl:
         import urllib3
 
@@ -389,6 +389,20 @@ def _headers_for_proxy(proxy: str | None, header_options: Json) -> t.Any:
     return make_headers(**{"user_agent": USER_AGENT, **header_options})
 
 
+def _cluster_overrides(options: Json) -> Json:
+    """Return the options as fields of a cluster in a kubeconfig."""
+    overrides: Json = {}
+    if "host" in options:
+        overrides["server"] = masking.without_credentials(options["host"])
+    if "ca_cert" in options:
+        overrides["certificate-authority"] = options["ca_cert"]
+    if "validate_certs" in options:
+        overrides["insecure-skip-tls-verify"] = not options["validate_certs"]
+    if "proxy" in options:
+        overrides["proxy-url"] = options["proxy"]
+    return overrides
+
+
 def _load_kubeconfig(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
     """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None."""
     from kubernetes.config import kube_config
@@ -402,6 +416,7 @@ def _load_kubeconfig(options: Json, configuration: t.Any, timeout: float) -> Kub
         if not any(os.path.exists(os.path.expanduser(path)) for path in paths):
             raise RolloutError(f"there is no kubeconfig at {content}", next_command=HINT)
     with translate_unknown_context_error(options.get("kubeconfig"), context):
-        kubeconfig = Kubeconfig(content, context, timeout, options.get("persist_config", False))
+        kubeconfig = Kubeconfig(content, context, timeout, options.get("persist_config", False),
+                                _cluster_overrides(options))
         kubeconfig.load(configuration)
     return kubeconfig

@@ -11,6 +11,7 @@ only logs a failure.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -26,6 +27,9 @@ TIMEOUT = 60.0
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
 _EXTENSION = "client.authentication.k8s.io/exec"
+#: Linux limits an environment variable, with its name, "=" and a null byte, to 128 KiB
+#: (MAX_ARG_STRLEN).
+_MAX_INFO_LENGTH = 128 * 1024 - len("KUBERNETES_EXEC_INFO=") - 1
 
 
 class Credential(t.NamedTuple):
@@ -43,7 +47,8 @@ class Credential(t.NamedTuple):
 def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential. Raises RolloutError.
 
-    plugin, cluster: the fields `exec` and `cluster` in a kubeconfig.
+    plugin, cluster: the fields `exec` and `cluster` in a kubeconfig, with the absolute path
+    of the certificate authority.
     folder: the folder of the kubeconfig file with the cluster, where the plugin runs; "" for inline
     content, where the plugin runs in the current folder.
     timeout: seconds.
@@ -65,6 +70,9 @@ def _request_credential(plugin: Json, cluster: Json, folder: str, timeout: float
     if plugin.get("provideClusterInfo"):
         spec["cluster"] = _cluster_info(cluster)
     info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": spec}
+    if len(json.dumps(info)) > _MAX_INFO_LENGTH:
+        # client-go passes every bundle, so no plugin starts. Most plugins do not read the bundle.
+        mapping(spec, "cluster").pop("certificate-authority-data", None)
     variables = {str(variable["name"]): str(variable.get("value", ""))
                  for variable in objects(plugin, "env") if variable.get("name")}
     environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)}
@@ -79,6 +87,9 @@ def _request_credential(plugin: Json, cluster: Json, folder: str, timeout: float
 
 def _cluster_info(cluster: Json) -> Json:
     info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
+    if "certificate-authority" in cluster and "certificate-authority-data" not in cluster:
+        with open(cluster["certificate-authority"], "rb") as file:
+            info["certificate-authority-data"] = base64.b64encode(file.read()).decode()
     for extension in objects(cluster, "extensions"):
         if extension.get("name") == _EXTENSION:
             info["config"] = extension.get("extension")

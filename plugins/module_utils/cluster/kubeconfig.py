@@ -29,20 +29,22 @@ _USER_FIELDS = ("auth-provider", "token", "username", "password")
 #: the file instead.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
+_CLUSTER_FILES = (("certificate-authority", "certificate-authority-data"),)
 
 
 class Kubeconfig:
     """The cluster and the user of a context in a kubeconfig."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
-                 persist_token: bool) -> None:
+                 persist_token: bool, overrides: Json | None = None) -> None:
         """Read the kubeconfig. An invalid file raises various exceptions.
 
         content: a dictionary, or the paths of files. timeout: seconds for an exec plugin.
+        overrides: fields that replace those of the cluster, for the exec plugin.
         """
         from kubernetes.config import kube_config
 
-        self._plugin_timeout = timeout
+        self._plugin_timeout, self._overrides = timeout, overrides or {}
         self._merger: t.Any = None
         if isinstance(content, dict):
             root: t.Any = kube_config.ConfigNode("kube-config", content)
@@ -110,23 +112,30 @@ class Kubeconfig:
                             _decode(self._user, "client-key-data"))
 
     def _run_plugin(self, configuration: t.Any) -> None:
-        self._credential = exec_plugin.run(mapping(self._user, "exec"), self._cluster,
+        self._credential = exec_plugin.run(mapping(self._user, "exec"), self._overridden_cluster(),
                                            self._cluster_folder, self._plugin_timeout)
         if self._credential.token:
             configuration.api_key["BearerToken"] = f"Bearer {self._credential.token}"
         else:  # the certificate of the plugin replaces the files of the user
             configuration.cert_file = configuration.key_file = None
 
+    def _overridden_cluster(self) -> Json:
+        """Return the cluster with the options of the task, for the exec plugin.
+
+        As in kubectl, ca_cert and validate_certs=false replace the authority of the kubeconfig.
+        """
+        if ("certificate-authority" in self._overrides
+                or self._overrides.get("insecure-skip-tls-verify")):
+            return _without_authority(self._cluster) | self._overrides
+        return self._cluster | self._resolved_cluster() | self._overrides
+
     def _resolved_cluster(self) -> Json:
         """Return the cluster with resolved paths, and without the inline certificate.
 
         The kubernetes package resolves relative paths only in a kubeconfig that is a file.
         """
-        cluster = {field: value for field, value in self._cluster.items()
-                   if field not in ("certificate-authority", "certificate-authority-data")}
-        return cluster | _absolute_paths(
-            self._cluster, self._cluster_folder,
-            (("certificate-authority", "certificate-authority-data"),))
+        return _without_authority(self._cluster) | _absolute_paths(
+            self._cluster, self._cluster_folder, _CLUSTER_FILES)
 
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
@@ -141,6 +150,11 @@ class Kubeconfig:
 
 def _folder(node: t.Any) -> str:
     return os.path.abspath(os.path.dirname(node.path)) if node.path else ""
+
+
+def _without_authority(cluster: Json) -> Json:
+    """Return the cluster without the fields of its certificate authority."""
+    return {field: value for field, value in cluster.items() if field not in _CLUSTER_FILES[0]}
 
 
 def _absolute_paths(fields: Json, folder: str, field_pairs: t.Iterable[tuple[str, str]]) -> Json:

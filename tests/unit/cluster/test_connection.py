@@ -578,6 +578,69 @@ def test_credential_plugin_gets_cluster_info_only_on_request(write_file):
         ("client.authentication.k8s.io/v1", "ExecCredential")}
 
 
+#: By case: (fields of the cluster, options, expected fields of the cluster info).
+CLUSTER_INFOS = {
+    "authority in a file": (
+        {"certificate-authority": "ca.pem"}, {}, {"certificate-authority-data": "ZmlsZQ=="}),
+    "inline authority and a file": (
+        {"certificate-authority": "ca.pem", "certificate-authority-data": "QUFB"}, {},
+        {"certificate-authority-data": "QUFB"}),
+    "host": ({"tls-server-name": "kube"}, {"host": f"https://me:{SECRET}@mine"},
+             {"server": "https://mine", "tls-server-name": "kube"}),
+    "proxy": ({"proxy-url": "http://one"}, {"proxy": "http://two"}, {"proxy-url": "http://two"}),
+    "ca_cert": ({"certificate-authority-data": "QUFB"}, {"ca_cert": "ca.pem"},
+                {"certificate-authority-data": "ZmlsZQ=="}),
+    "validate_certs": ({"insecure-skip-tls-verify": True}, {"validate_certs": True},
+                       {"insecure-skip-tls-verify": False}),
+    "no validation": ({"certificate-authority": "ca.pem"}, {"validate_certs": False},
+                      {"insecure-skip-tls-verify": True}),
+}
+
+
+@pytest.mark.parametrize("fields, options, expected", CLUSTER_INFOS.values(), ids=CLUSTER_INFOS)
+def test_cluster_info_of_a_credential_plugin_is_that_of_the_task(
+        write_file, monkeypatch, tmp_path, fields, options, expected):
+    """As in client-go, with the content of the file of the certificate authority."""
+    monkeypatch.chdir(tmp_path)
+    write_file("ca.pem", "file")
+    user = credential_plugin(write_file, REPORTING_PLUGIN)
+    user["exec"]["provideClusterInfo"] = True
+    content = config(user=user, server="http://kube")
+    content["clusters"][0]["cluster"] |= fields
+
+    connect(kubeconfig=write_file("config", content), **options)
+
+    info = json.loads(Path(user["exec"]["args"][0] + ".info").read_text())
+    assert info["spec"]["cluster"] == {"server": "http://kube", **expected}
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_credential_plugin_gets_no_authority_that_exceeds_a_variable(
+        write_file, is_inline, surplus):
+    user = credential_plugin(write_file, REPORTING_PLUGIN)
+    user["exec"]["provideClusterInfo"] = True
+    content = config(user=user, server="http://kube")
+    cluster = content["clusters"][0]["cluster"]
+    cluster["certificate-authority-data"] = ""
+    connect(kubeconfig=content)
+    info_path = Path(user["exec"]["args"][0] + ".info")
+    variable_length = len(f"KUBERNETES_EXEC_INFO={info_path.read_text()}") + 1
+    authority = base64.b64encode(b"A" * 96_000).decode()
+    cluster["tls-server-name"] = "x" * (
+        128 * 1024 - variable_length - len(', "tls-server-name": ""') - len(authority) + surplus)
+    cluster["certificate-authority-data"] = authority
+    if not is_inline:
+        del cluster["certificate-authority-data"]
+        cluster["certificate-authority"] = write_file("ca.pem", "A" * 96_000)
+
+    connect(kubeconfig=write_file("config", content))
+
+    info = json.loads(info_path.read_text())["spec"]["cluster"]
+    assert info.get("certificate-authority-data") == (None if surplus else authority)
+    assert info["tls-server-name"] == cluster["tls-server-name"]
+
+
 def test_credential_plugin_with_a_certificate(write_file, certificate):
     documents = dict(zip(("clientCertificateData", "clientKeyData"),
                          (document.decode() for document in certificate), strict=True))
@@ -1012,6 +1075,8 @@ def test_invalid_proxy_is_reported_without_the_password(proxy, place, write_file
                           f"-----BEGIN PRIVATE KEY-----{SECRET}"])
 def test_content_in_place_of_a_path_is_not_shown(option, pem):
     error = error_of(**HOST_AND_KEY, **{option: pem})
+    user = {"exec": {"command": "false", "apiVersion": "v1", "provideClusterInfo": True}}
+    assert error_of(kubeconfig=config(user=user), **{option: pem}).what == error.what
 
     assert error.what == f"{option} must be the path of a file in PEM format, not its content"
     assert pem in connection.secrets({option: pem})

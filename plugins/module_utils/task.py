@@ -310,7 +310,7 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
     old_names: list[str] = []
     for holder in status.holders:
         if not holder.has_known_labels:
-            raise refusals.unreadable_history(request)
+            raise refusals.unknown_new_pods(request, observed.history)
         for pod in own_live_pods(gateway, holder.controller):
             (new_names if holder.is_new(pod.labels) else old_names).append(pod.name)
     return Subject(request.where, tuple(sorted(new_names)), tuple(sorted(old_names)),

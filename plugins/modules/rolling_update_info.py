@@ -214,8 +214,8 @@ rollouts:
           type: bool
         is_new:
           description: Whether the pod has the new template of the update in progress. If no update
-            is in progress, V(true) for each pod. V(null) for the pods of a DaemonSet whose
-            ControllerRevisions cannot be read.
+            is in progress, V(true) for each pod. V(null) if unknown, because the ControllerRevision
+            of a DaemonSet's new pods cannot be read, or was deleted.
           type: bool
 """
 

@@ -79,9 +79,12 @@ class World(Cluster):
         self.run(parse_request({"name": "foo", "kind": str(self.kind), **params}))
 
 
+def info(world):
+    return task.info({"namespace": "default", "name": "foo", "kind": str(world.kind), "pods": True})
+
+
 def pods_of_info(world):
-    (rollout,) = task.info({"namespace": "default", "name": "foo", "kind": str(world.kind),
-                            "pods": True})["rollouts"]
+    (rollout,) = info(world)["rollouts"]
     return {pod["name"] for pod in rollout["pods"] if pod["is_new"]}, {
         pod["name"] for pod in rollout["pods"] if not pod["is_new"]}
 
@@ -146,29 +149,53 @@ def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
         "a rollback must not change which pods are new")
 
 
-def test_info_without_revisions_does_not_say_which_pods_are_new(make_world):
+@pytest.fixture(params=[False, True], ids=["update", "rollback"])
+def daemon_set_world(make_world, request):
+    """Return a world in which a DaemonSet is updated or rolled back."""
     world = make_world("DaemonSet")
     world.update(image="myimage:v2", pause_at="1")
-    world.hides_revisions = True
-
-    (rollout,) = task.info({"namespace": "default", "name": "foo", "kind": "DaemonSet",
-                            "pods": True})["rollouts"]
-
-    assert [pod["is_new"] for pod in rollout["pods"]] == [None] * 3
-
-
-@pytest.mark.parametrize("is_rolling_back", [False, True], ids=["update", "rollback"])
-def test_analysis_without_revisions_names_the_missing_permission(make_world, is_rolling_back):
-    world = make_world("DaemonSet")
-    world.update(image="myimage:v2", pause_at="1")
-    if is_rolling_back:
+    if request.param:
         write_count = len(world.writes)
         with pytest.raises(RolloutError, match="stopped"):
             world.run(parse_request({"name": "foo", "kind": "DaemonSet", "state": "rolled_back"}),
                       reason_to_stop=lambda: "enough" if len(world.writes) > write_count else "")
-    world.hides_revisions = True
+    return world
+
+
+def test_analysis_without_revisions_names_the_missing_permission(daemon_set_world):
+    daemon_set_world.hides_revisions = True
 
     with pytest.raises(RolloutError, match="its history cannot be read") as error:
-        pods_of_analysis(world)
+        pods_of_analysis(daemon_set_world)
 
     assert error.value.why == "not allowed: list on controllerrevisions (apps)"
+
+
+def test_analysis_without_the_revision_of_the_new_pods_names_the_cause(daemon_set_world):
+    hide_revision_of_new_pods(daemon_set_world)
+
+    with pytest.raises(RolloutError, match="its new pods are unknown") as error:
+        pods_of_analysis(daemon_set_world)
+
+    assert error.value.why == "the ControllerRevision of the new pods does not exist"
+    assert error.value.next_command.splitlines() == [
+        "run the same task again", "or:", "ansible localhost -m baton.kubernetes.rolling_update -a "
+        "'name=foo kind=DaemonSet state=rolled_back'"]
+
+
+@pytest.mark.parametrize("hides_all", [True, False], ids=["all revisions", "one revision"])
+def test_info_without_revisions_shows_that_new_pods_are_unknown(daemon_set_world, hides_all):
+    if hides_all:
+        daemon_set_world.hides_revisions = True
+    else:
+        hide_revision_of_new_pods(daemon_set_world)
+
+    (rollout,) = info(daemon_set_world)["rollouts"]
+
+    assert [pod["is_new"] for pod in rollout["pods"]] == [None] * 3
+
+
+def hide_revision_of_new_pods(world):
+    world.revisions = lambda uids: [
+        item for item in world.cluster.revisions(uids)
+        if item["data"]["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v1"]

@@ -218,6 +218,19 @@ def unreadable_history(request: Request) -> RolloutError:
                                      "docs/reference/permissions.md)")
 
 
+def unknown_new_pods(request: Request, history: t.Sequence[Revision]) -> RolloutError:
+    """Return the error for a task that cannot distinguish new pods from old pods.
+
+    history: the ControllerRevisions; empty without permission to list the ControllerRevisions.
+    """
+    if not history:
+        return unreadable_history(request)
+    return RolloutError("its new pods are unknown", where=request.where,
+                        why="the ControllerRevision of the new pods does not exist",
+                        next_command=list_alternatives("run the same task again",
+                                                       request.command(State.ROLLED_BACK)))
+
+
 def no_such_revision(request: Request, history: t.Sequence[Revision],
                      example_number: int) -> RolloutError:
     """Return the error for a to_revision that is not in the history."""

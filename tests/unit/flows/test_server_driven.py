@@ -13,7 +13,12 @@ from every_kind import Cluster, update_request
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.server_driven import recorded
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    Revision,
+    Rollout,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Action,
     Patch,
@@ -128,3 +133,16 @@ def test_record_of_a_restoration_by_another_client_names_the_undone_update(kind)
     record = cluster.controllers()["foo"].last_rollout
     assert record["outcome"] == "rolled_back"
     assert (record["from"], record["to"]) == ({"web": "myimage:v2"}, {"web": "myimage:v1"})
+
+
+@pytest.mark.parametrize("newest_other_revision, undone_name", [
+    (Revision(3, {}, name="foo-v2"), "foo-v2"), (Revision(1, {}, name="foo-v0"), "foo-v1"),
+    (None, "foo-v1")], ids=["undone revision", "revision from before the update", "unreadable"])
+def test_undone_revision_of_a_restoration(newest_other_revision, undone_name):
+    """The template of an update may be restored before the cluster has stored a revision."""
+    record = Rollout(Rollout.UPDATING, {"web": "v1"}, {"web": "v2"}, NOW, "foo-v1", 2, {}, {}, "")
+
+    restoration = recorded.restoration(record, newest_other_revision)
+
+    assert (restoration.is_rolling_back and restoration.before == {"web": "v2"}
+            and restoration.previous_name == undone_name)

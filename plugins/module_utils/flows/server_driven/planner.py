@@ -108,7 +108,7 @@ class Planner(Rules[ObservedT]):
         # | updating | `rolled_back`, the previous template is already set | finish the rollback |
         if record and not record.is_rolling_back:
             if observed.is_template_restored:
-                record = recorded.restoration(record, primary, observed.newest_other_revision)
+                record = recorded.restoration(record, observed.newest_other_revision)
             # | updating | `rolled_back`, but two revisions may be the previous one | error |
             elif observed.previous_revision_candidates:
                 raise refusals.ambiguous_previous_template(self.request,

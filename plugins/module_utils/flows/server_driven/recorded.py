@@ -66,15 +66,17 @@ def is_being_rolled_back(request: Request, record: Rollout, desired_template: Js
             request, undone_revision.template, desired_template) is provenance.Match.EXACT))
 
 
-def restoration(record: Rollout, primary: ServerDriven, undone_revision: Revision | None,
-                ) -> Rollout:
-    """Return the record of a rollback whose template another client has restored.
+def restoration(record: Rollout, newest_other_revision: Revision | None) -> Rollout:
+    """Return the record of the rollback, if another client has restored the previous template.
 
-    record: of the update. undone_revision: None if the history is unreadable.
+    record: of the undone update. Its template has a higher revision number than all templates from
+    before the update.
     """
+    is_undone = newest_other_revision and newest_other_revision.number > record.revision
     return dataclasses.replace(
-        record, outcome=Rollout.ROLLING_BACK, before=record.after, after=primary.images,
-        previous_name=undone_revision.name if undone_revision else "")
+        record, outcome=Rollout.ROLLING_BACK, before=record.after, after=record.before,
+        previous_name=(newest_other_revision.name if newest_other_revision and is_undone
+                       else record.previous_name))
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,

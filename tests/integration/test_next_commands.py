@@ -268,6 +268,25 @@ def test_outdated_replica_set_is_corrected(namespace, terminal):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("strategy", ["RollingUpdate", "Recreate"])
+def test_update_whose_replica_set_is_refused_is_rolled_back(namespace, terminal, strategy):
+    namespace.make_deployment(2, strategy={"type": strategy})
+    before = namespace.deployment()["spec"]
+    namespace.create("resourcequotas", {"metadata": {"name": "sets"},
+                                        "spec": {"hard": {"count/replicasets.apps": "1"}}})
+    eventually(lambda: namespace.get("resourcequotas", "sets").get("status", {}).get("used"),
+               "the usage of the quota")
+
+    failure = terminal.failure(kind="Deployment", image="myimage:v2", progress_deadline=5)
+
+    (cause,) = failure["causes"]
+    assert (cause["kind"], cause["reason"]) == ("quota", "ReplicaSetCreateError")
+    terminal.execute_successfully(failure["commands"][-1])
+    assert pod_tags(namespace) == ["v1", "v1"] and len(namespace.replica_sets()) == 1
+    assert namespace.deployment()["spec"] == before
+
+
+@pytest.mark.full
 def test_uncertain_size_is_confirmed(namespace, terminal):
     namespace.make_rc(2)
     with pytest.raises(Killed):

@@ -34,7 +34,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import Deployment
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, Write, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Patch,
+    Write,
+    put,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 Json = dict[str, t.Any]
@@ -293,6 +298,9 @@ class DeploymentModel(SettlingMixin, SimulatedDeployments):
         super().__init__(items, ())
         self.sets = ClusterModel(sets, Kind.REPLICA_SET)
 
+    #: Why the API server refuses to create ReplicaSets, or "".
+    creation_failure = ""
+
     def copy(self) -> DeploymentModel:
         duplicate = copy.copy(self)
         duplicate.items, duplicate.sets = dict(self.items), self.sets.copy()
@@ -309,6 +317,18 @@ class DeploymentModel(SettlingMixin, SimulatedDeployments):
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced_names()]
 
     def _next_write(self, name: str) -> Write | None:
+        write = self._wanted_write(name)
+        return None if self.creation_failure and isinstance(write, Create) else write
+
+    def _status(self, name: str) -> Json:
+        if not (self.creation_failure and isinstance(self._wanted_write(name), Create)):
+            return super()._status(name)
+        # getNewReplicaSet in pkg/controller/deployment/sync.go updates only this condition
+        condition = {"type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError",
+                     "message": self.creation_failure}
+        return {**self.items[name].get("status", {}), "conditions": [condition]}
+
+    def _wanted_write(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
         Kubernetes distributes missing or surplus replicas over all ReplicaSets: scale() in

@@ -138,6 +138,27 @@ def test_update_with_an_outdated_replica_set_is_rolled_back_if_possible(image, i
     history.teardown()
 
 
+@pytest.mark.parametrize("on_failure", ["stop", "rollback"])
+def test_update_whose_replica_set_is_refused_is_rolled_back(on_failure):
+    """The error names the cause, and suggests a rollback that works."""
+    history = SimulatedHistory()
+    history.start("Deployment", 3)
+    history.world.gateway.cluster.creation_failure = (
+        'admission webhook "sets.example.com" denied the request: no more ReplicaSets')
+    task = {"image": "myimage:v2", "failure_grace": 1}
+
+    run = history._run({**task, "on_failure": on_failure}, None, hurry=True)
+
+    assert 'ReplicaSetCreateError: admission webhook "sets.example.com"' in run.message
+    if on_failure == "rollback":
+        assert "foo is rolled back to myimage:v1" in run.message
+    else:
+        assert "state=rolled_back" in run.message
+        assert history._run({"state": "rolled_back"}, None).outcome == "done"
+    history.world.gateway.cluster.creation_failure = ""
+    history.teardown()
+
+
 @pytest.mark.parametrize("rollback", [{"state": "rolled_back"},
                                       {"state": "rolled_back", "to_revision": 1}], ids=str)
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])

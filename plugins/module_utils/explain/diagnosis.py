@@ -146,6 +146,17 @@ def outdated_replica_set_causes(request: Request, status: RolloutStatus) -> list
     return subject.causes(OUTDATED_REPLICA_SET, [symptom])
 
 
+def creation_causes(request: Request, status: RolloutStatus) -> list[Cause]:
+    """Return one cause if a Deployment's new ReplicaSet cannot be created, else []."""
+    if not status.creation_failure or status.survivor is None:
+        return []
+    # The deletion of old pods frees no quota for a ReplicaSet.
+    subject = _Subject(f"{status.survivor.kind} {status.survivor.name}",
+                       {**_command_values(request), "or_delete_first": ""})
+    return subject.causes(REPLICA_FAILURE,
+                          [Symptom("ReplicaSetCreateError", status.creation_failure)])
+
+
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
     """Return the causes of an unready pod, or of a pod that has not terminated yet."""
     return _causes_in_pod(pod, list(events), _command_values(request))

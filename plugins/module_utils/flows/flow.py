@@ -260,6 +260,8 @@ class RolloutStatus:
     holders: tuple[Holder, ...] = ()
     #: The ReplicaSet whose outdated annotation blocks the rollout (see DeploymentObserved).
     outdated_replica_set: Controller | None = None
+    #: The reason why the ReplicaSet of the new template cannot be created, or "".
+    creation_failure: str = ""
     #: A number that increases with each replaced pod.
     progress: int = 0
     is_irreversible: bool = False

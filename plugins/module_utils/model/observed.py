@@ -19,6 +19,8 @@ from .template import images_of
 
 #: progressDeadlineSeconds during an update: 68 years, a value that no user sets.
 UPDATE_DEADLINE = 2**31 - 2
+#: progressDeadlineSeconds during the rollback of an update that has no ReplicaSet.
+RESTORE_DEADLINE = UPDATE_DEADLINE - 1
 #: minReadySeconds with which no pod ever counts as available. The API requires a value less than
 #: progressDeadlineSeconds.
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1

@@ -11,9 +11,9 @@ import functools
 import typing as t
 
 from . import object_meta
-from .fields import Json, mapping, number, objects, text
+from .fields import Json, display_text, mapping, number, objects, text
 from .kinds import Kind
-from .observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
+from .observed import NEVER_AVAILABLE, RESTORE_DEADLINE, UPDATE_DEADLINE, Controller
 from .settings import (
     daemon_set_numbers,
     has_surge,
@@ -78,13 +78,20 @@ class ServerDriven(Controller):
 class Deployment(ServerDriven):
     """A Deployment."""
 
+    #: The reason why a ReplicaSet could not be created, or "".
+    creation_failure: str
+
     KIND = Kind.DEPLOYMENT
     SETTINGS = OVERRIDDEN = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy",
                              "revisionHistoryLimit")
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
-        return cls(**cls.parse_fields(item))
+        failures = [text(condition, "message")
+                    for condition in objects(item.get("status"), "conditions")
+                    if text(condition, "reason") == "ReplicaSetCreateError"]
+        return cls(**cls.parse_fields(item),
+                   creation_failure=display_text(failures[0]) if failures else "")
 
     @property
     def has_update_settings(self) -> bool:
@@ -93,7 +100,12 @@ class Deployment(ServerDriven):
         A user with annotate permission can forge annotations, but cannot set these values.
         """
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
-                or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
+                or self.settings["progressDeadlineSeconds"] in (UPDATE_DEADLINE, RESTORE_DEADLINE))
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether the settings are those of a rollback of an update without a ReplicaSet."""
+        return bool(self.settings["progressDeadlineSeconds"] == RESTORE_DEADLINE)
 
 
 @dataclasses.dataclass(frozen=True)

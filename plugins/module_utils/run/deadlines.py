@@ -165,7 +165,8 @@ class Deadlines:
         from ..explain import diagnosis, old_pods, symptoms
 
         growing_controller = status.growing
-        if causes := diagnosis.outdated_replica_set_causes(request, status):
+        if causes := (diagnosis.outdated_replica_set_causes(request, status)
+                      or diagnosis.creation_causes(request, status)):
             return causes
         if growing_controller is None or not growing_controller.is_observed:
             return []

@@ -28,6 +28,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import (
     Cause,
     causes,
+    creation_causes,
     outdated_replica_set_causes,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import RolloutStatus
@@ -782,6 +783,18 @@ def test_rollout_without_an_outdated_replica_set_has_no_cause():
     status = RolloutStatus(Controller.from_api(rc()))
 
     assert outdated_replica_set_causes(Request("foo"), status) == []
+
+
+def test_refused_replica_set_is_a_cause():
+    deployment = Controller.from_api(rc(replicas=3, observed=False))
+    message = 'Failed to create new replica set "foo-9": exceeded quota: sets, used: 9'
+
+    (cause,) = creation_causes(Request("foo", namespace="shop"),
+                               RolloutStatus(deployment, creation_failure=message))
+
+    assert cause.sentence == f"ReplicationController foo: ReplicaSetCreateError: {message}"
+    assert cause.suggestion == "raise the quota\nkubectl -n shop edit quota sets"
+    assert creation_causes(Request("foo"), RolloutStatus(deployment)) == []
 
 
 @pytest.mark.parametrize("pod_or_message, kind, suggestion", OTHER_MESSAGES.values(),

@@ -64,6 +64,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
                        {} if (replica_set is current_set) == has_current_set_new_pods else None)
                 for replica_set in holders),
             outdated_replica_set=observed.outdated_replica_set,
+            creation_failure=observed.creation_failure,
             progress=(primary.available + (current_set.available if current_set else 0)
                       - observed.old_pod_count))
 

@@ -11,14 +11,14 @@ itself. Each claim of the record needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | the settings are those of an update, or a pod is old or unavailable |
-| it is a rollback | the current ReplicaSet had another revision number before, or will get one |
+| it is a rollback | the ReplicaSet had, or will get, another number; or RESTORE_DEADLINE is set |
 | the previous template | except for the current ReplicaSet, the recorded ReplicaSet is the newest |
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | at most one hour, or a ReplicaSet has it (the server copies it) |
 
 The previous strategy and progressDeadlineSeconds are only in the record. They are restored if the
 API would accept them (object_meta.rollout), and if the recorded progressDeadlineSeconds is not the
-value that only an update sets (UPDATE_DEADLINE).
+value that only an update sets (UPDATE_DEADLINE, RESTORE_DEADLINE).
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ import typing as t
 from ...model import object_meta
 from ...model.fields import Json
 from ...model.object_meta import Revision, Rollout
-from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller, revision_number
+from ...model.observed import (
+    NEVER_AVAILABLE,
+    RESTORE_DEADLINE,
+    UPDATE_DEADLINE,
+    Controller,
+    revision_number,
+)
 from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import MAX_UNPROVEN_READY_SECONDS, ServerDrivenObserved
@@ -65,6 +71,15 @@ class DeploymentObserved(ServerDrivenObserved):
         recorded_size = object_meta.server_desired_replicas(replica_set.annotations)
         is_outdated = replica_set.replicas == size and recorded_size not in (None, size)
         return replica_set if is_outdated else None
+
+    @property
+    def creation_failure(self) -> str:
+        """The reason why the ReplicaSet of the current template cannot be created, or "".
+
+        Without this ReplicaSet, the Deployment controller does not update
+        status.observedGeneration (getNewReplicaSet in pkg/controller/deployment/sync.go).
+        """
+        return self.primary.creation_failure if self.primary and not self.successor else ""
 
     @property
     def old_pod_count(self) -> int:
@@ -179,7 +194,8 @@ def find(primary: Controller | None,
                                   history=tuple(history))
     record = _credible_record(primary.rollout, observed.proven_ready_seconds)
     observed = dataclasses.replace(observed, record=record)
-    if record and record.is_rolling_back and successor and not observed.was_template_used_before:
+    is_rollback_plausible = primary.is_restoring or observed.was_template_used_before
+    if record and record.is_rolling_back and successor and not is_rollback_plausible:
         return dataclasses.replace(observed,
                                    record=dataclasses.replace(record, outcome=Rollout.UPDATING))
     return observed
@@ -197,7 +213,8 @@ def _credible_record(record: Rollout | None,
 
     A minReadySeconds over an hour, if on no ReplicaSet, becomes that of the newest ReplicaSet.
     """
-    if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
+    if record is None or record.original.get("progressDeadlineSeconds") in (UPDATE_DEADLINE,
+                                                                            RESTORE_DEADLINE):
         return None
     recorded_seconds = record.original.get("minReadySeconds") or 0
     if (recorded_seconds > MAX_UNPROVEN_READY_SECONDS and proven_ready_seconds

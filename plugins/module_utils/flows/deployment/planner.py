@@ -28,7 +28,7 @@ from ...model.errors import RolloutError
 from ...model.fields import Json, mapping
 from ...model.kinds import State
 from ...model.object_meta import Rollout
-from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
+from ...model.observed import NEVER_AVAILABLE, RESTORE_DEADLINE, UPDATE_DEADLINE, Controller
 from ...model.server_driven import Deployment
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import same_template
@@ -69,9 +69,20 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             return self._settings_during_pause(desired_template)
         settings = recorded.with_nonzero_history_limit(
             {**self.baseline, "strategy": self._strategy()})
+        if self._is_update_without_replica_set_undone(desired_template):
+            return {**settings, "progressDeadlineSeconds": RESTORE_DEADLINE}
         if settings == self.baseline:
             return self.baseline
         return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
+
+    def _is_update_without_replica_set_undone(self, desired_template: Json | None) -> bool:
+        """Return whether the task rolls back an update whose ReplicaSet cannot be created.
+
+        The restored template gets no new revision number, so only the settings prove the rollback.
+        """
+        if desired_template is None:
+            return self.primary.is_restoring
+        return self.request.rolls_back_update and bool(self.observed.creation_failure)
 
     def _settings_during_pause(self, desired_template: Json | None) -> Json:
         request, primary = self.request, self.primary
@@ -238,6 +249,9 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     @property
     def may_begin(self) -> bool:
+        # A rollback needs no ReplicaSet of the template that it replaces.
+        if self.observed.creation_failure and self.request.state.rolls_back:
+            return True
         # While spec.paused is set, the Deployment controller creates no ReplicaSet.
         has_replica_set_or_is_paused = (self.observed.successor is not None
                                         or self.primary.settings["paused"] is not None)

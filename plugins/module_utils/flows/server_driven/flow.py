@@ -37,7 +37,8 @@ class ServerDrivenFlow(Flow[ObservedT]):
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
         """Return a status with the fields that depend on pods.
 
-        Fields: survivor, old, new, growing, shrinking, holders, outdated_replica_set, progress.
+        Fields: survivor, old, new, growing, shrinking, holders, outdated_replica_set,
+        creation_failure, progress.
         """
         raise NotImplementedError
 

@@ -28,7 +28,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER_AVAILABLE
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Done,
+    Patch,
+    Step,
+    Wait,
+    put,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -911,6 +917,61 @@ def test_ended_rollback_is_checked_against_the_template():
     model.settle()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         decide(ROLLBACK, model)
+
+
+# Without a ReplicaSet of the new template
+
+
+CREATION_FAILURE = ('Failed to create new replica set "foo-9": replicasets.apps "foo-9" is '
+                    "forbidden: exceeded quota: sets, used: count/replicasets.apps=9")
+
+
+def with_refused_replica_set(model, request):
+    """Begin an update whose ReplicaSet cannot be created."""
+    model.creation_failure = CREATION_FAILURE
+    assert model.write(decide(request, model).write)
+    model.settle()
+    if foo_of(model).settings["strategy"] == RECREATE:  # the old pods are deleted first
+        (name,) = model.sets.items
+        model.sets.write(Patch(name, (put("/spec/replicas", 0),)))
+        model.settle()
+    assert "v2" not in sizes(model) and not foo_of(model).is_observed
+    return model
+
+
+@pytest.mark.parametrize("rollback", [ROLLBACK, REVISION_1], ids=["rollback", "revision"])
+@pytest.mark.parametrize("update, strategy", [
+    (UPDATE, STRATEGY), (CANARY, STRATEGY),
+    (request_for(image="myimage:v2", max_surge="2"), STRATEGY), (UPDATE, RECREATE),
+], ids=["update", "pause", "max_surge", "Recreate"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_update_without_a_replica_set_is_rolled_back(rollback, update, strategy, is_killed):
+    model = with_refused_replica_set(cluster(strategy=strategy), update)
+
+    if is_killed:
+        run_task(rollback, model, until="update")
+    run_task(rollback, model)
+
+    assert sizes(model) == {"v1": 3} and record(model)["outcome"] == "rolled_back"
+    assert foo_of(model).settings == cluster(strategy=strategy).controllers()["foo"].settings
+
+
+def test_rollback_of_an_update_without_a_replica_set_is_reversed():
+    model = with_refused_replica_set(cluster(), UPDATE)
+    run_task(ROLLBACK, model, until="update")
+    model.creation_failure = ""
+
+    run_task(UPDATE, model)
+
+    assert sizes(model) == {"v1": 0, "v2": 3} and record(model)["outcome"] == "updated"
+
+
+def test_update_waits_for_its_replica_set():
+    model = with_refused_replica_set(cluster(), UPDATE)
+
+    assert isinstance(decide(UPDATE, model), Wait)
+    with pytest.raises(RolloutError, match="another update is in progress"):
+        decide(V3, model)
 
 
 # keep_old

@@ -244,6 +244,13 @@ def delete_replica_set(namespace):
                    {"propagationPolicy": "Background"})
 
 
+def open_replica_set(namespace):
+    name = namespace.replica_sets()[0]["metadata"]["name"]
+    namespace.call("PATCH", namespace.apps_path("replicasets", name),
+                   {"spec": {"template": {"spec": {"priorityClassName": None}}}},
+                   "application/merge-patch+json")
+
+
 #: By title: an action of another client during the handover, how many pods it deletes at most, and
 #: whether it may orphan a pod.
 ACTIONS = {
@@ -256,6 +263,8 @@ ACTIONS = {
     "delete foo with --cascade=orphan": (deletion_of_foo("Orphan"), 1, True),
     # The ReplicaSet owns both pods.
     "delete the ReplicaSet": (delete_replica_set, 2, False),
+    # The ReplicaSet creates a pod, and keeps the older pods.
+    "open the ReplicaSet": (open_replica_set, 0, False),
     "scale foo": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
 

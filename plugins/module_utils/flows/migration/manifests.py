@@ -43,10 +43,10 @@ def _selector(request: Request, selector: Json) -> Json:
 
 def revision_manifest(request: Request, primary: Controller,
                       config: DeploymentConfig | None) -> Json:
-    """Return a ControllerRevision that stores `primary`, with data of `config` if any.
+    """Return a ControllerRevision that stores `primary`.
 
-    These are the metadata, and the fields for the Deployment, in case another client deletes the
-    DeploymentConfig.
+    Metadata and the fields for the Deployment are from `config` if any: another client may delete
+    the DeploymentConfig during the migration.
     """
     source = config or primary
     annotations = {key: value for key, value in source.annotations.items()
@@ -102,7 +102,8 @@ def deployment_manifest(request: Request, observed: MigrationObserved,
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
         # 600 is the API server's default. Add minReadySeconds, because the deadline must be greater
-        # than minReadySeconds. The later fields replace forged ones of the ControllerRevision.
+        # than minReadySeconds. The fields after deployment_fields() replace forged fields of the
+        # ControllerRevision.
         "spec": {"progressDeadlineSeconds": 600 + spec["minReadySeconds"],
                  **(deployment_fields(observed.config) or mapping(stored, "deployment")),
                  "replicas": size, "paused": True,

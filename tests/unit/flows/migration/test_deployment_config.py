@@ -166,6 +166,19 @@ def test_forged_fields_of_a_deleted_deployment_config_change_no_pods(deployment)
     assert spec == expected_spec
 
 
+@pytest.mark.parametrize("step_count", range(2, ALL.index("create Deployment") + 1))
+def test_migration_of_an_earlier_version_is_finished(step_count):
+    """An earlier version stored no fields of the DeploymentConfig."""
+    world, expected_world = World(), World()
+    expected_world.run_steps()
+    world.run_steps(step_count)
+    del world.cluster._items[REVISION, "foo-migration"]["data"]["deployment"]
+    world.run_steps()
+    spec, expected_spec = (migration.cluster.find("Deployment", "foo")["spec"]
+                           for migration in (world, expected_world))
+    assert spec == expected_spec
+
+
 def test_strategy_options_take_precedence():
     request = dataclasses.replace(parse_request({"name": "foo", "kind": "DeploymentConfig",
                                                  "module": "migrate_to_deployment",

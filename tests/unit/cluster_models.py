@@ -257,7 +257,7 @@ def refuse_invalid_settings(spec: Json, kind: Kind) -> None:
     """
     for field in ("minReadySeconds", "progressDeadlineSeconds", "revisionHistoryLimit"):
         value = spec.get(field)
-        assert value is None or (type(value) is int and 0 <= value < 2**31), f"{field}: {value!r}"
+        assert value is None or (_is_int(value) and 0 <= value < 2**31), f"{field}: {value!r}"
     deadline, seconds = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
     assert deadline is None or deadline > seconds, (
         f"progressDeadlineSeconds ({deadline}) must be greater than minReadySeconds ({seconds})")
@@ -273,7 +273,7 @@ def refuse_invalid_settings(spec: Json, kind: Kind) -> None:
     assert is_percent_valid.get("maxUnavailable", True), strategy
     if kind is Kind.STATEFUL_SET:
         partition = (numbers or {}).get("partition", 0)
-        assert type(partition) is int and partition >= 0, strategy
+        assert _is_int(partition) and partition >= 0, strategy
         assert sizes.get("maxUnavailable") != 0 and "maxSurge" not in sizes, strategy
     elif kind is Kind.DEPLOYMENT:
         assert sum(({"maxSurge": 25, "maxUnavailable": 25} | sizes).values()), strategy
@@ -283,10 +283,14 @@ def refuse_invalid_settings(spec: Json, kind: Kind) -> None:
         assert list(map(bool, counts.values())).count(True) == 1, strategy
 
 
+def _is_int(value: t.Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _int_or_percent(value: t.Any) -> int:
     """Return the number in an IntOrString, as getIntOrPercentValue does."""
-    is_valid = (type(value) is int and 0 <= value < 2**31) or (
-        type(value) is str and re.fullmatch("[0-9]+%", value))
+    is_valid = (_is_int(value) and 0 <= value < 2**31) or (
+        isinstance(value, str) and re.fullmatch("[0-9]+%", value))
     assert is_valid, f"{value!r} is neither a number nor a percentage"
     return int(str(value).removesuffix("%"))
 

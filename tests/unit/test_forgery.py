@@ -814,26 +814,26 @@ def test_forged_annotations_cause_no_change_beyond_the_request(data):
                                               for problem in output_problems(line)] == []
 
 
-def records_for(request: Request, foo: Controller) -> dict[str, str]:
+def records_for(request: Request, controller: Controller) -> dict[str, str]:
     """Return records that a user can forge for a request, with the hashes of this request.
 
     No hash has a key, so any user who knows the task can compute these hashes.
     """
+    template_hash = provenance.digest(controller.template, request.label_key)
     fields = {
         object_meta.TAKEOVER: {"next": "absent", "replicas": SIZE, "priorityClassName": None,
-                               "request": request.fingerprint,
-                               "template": provenance.digest(foo.template, request.label_key)},
+                               "request": request.fingerprint, "template": template_hash},
         object_meta.LAST_ROLLOUT: {
             "outcome": "updated",
-            "request": provenance.record_entry(request.fingerprint, foo, request.label_key),
-            "template": template_hash_without_label(foo)},
-        object_meta.SOAK: {"template": template_hash_without_label(foo), "passed": SIZE}}
-    return {object_meta.SUCCESSOR_HASH: handover.stored_template_hash(foo.template),
+            "request": provenance.record_entry(request.fingerprint, controller, request.label_key),
+            "template": template_hash_without_label(controller)},
+        object_meta.SOAK: {"template": template_hash_without_label(controller), "passed": SIZE}}
+    return {object_meta.SUCCESSOR_HASH: handover.stored_template_hash(controller.template),
             **{key: json.dumps({**DOCUMENTS[key], **changes}) for key, changes in fields.items()}}
 
 
-def template_hash_without_label(foo: Controller) -> str:
-    return identity.digest(without_label(foo.template, foo.kind.server_label))
+def template_hash_without_label(controller: Controller) -> str:
+    return identity.digest(without_label(controller.template, controller.kind.server_label))
 
 
 @property_test(150)
@@ -845,9 +845,9 @@ def test_forged_record_for_the_request_does_not_replace_an_update(data):
         task for task in TASKS.values() if is_valid_for(world.flow, task)
         and ("image" in task or task["state"] == "restarted")] or [{}]))
     assume(params)
-    foo = Controller.from_api(world.entries()["foo"][2], world.kind)
-    records = records_for(parse_request({"name": "foo", "kind": world.kind, **params}), foo)
-    if foo.has_takeover:
+    controller = Controller.from_api(world.entries()["foo"][2], world.kind)
+    records = records_for(parse_request({"name": "foo", "kind": world.kind, **params}), controller)
+    if controller.has_takeover:
         del records[object_meta.TAKEOVER]  # only forge a handover that has not begun
     keys = data.draw(st.lists(st.sampled_from(sorted(records)), min_size=1, unique=True))
     note(f"{params}, {keys}")

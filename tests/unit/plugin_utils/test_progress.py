@@ -258,7 +258,8 @@ def run_worker(leader, of_worker):
 @pytest.mark.parametrize("leader", ["worker", "Ansible", "script"])
 def test_worker_and_its_children_end_with_ansible_but_no_other_program(leader):
     """Each process has the write end of a pipe, which closes when the last of them has ended."""
-    (worker, of_worker), (script, of_script), (pid, pid_of_ansible) = (os.pipe() for _ in range(3))
+    pipes = [os.pipe() for _number in range(3)]
+    (worker, of_worker), (script, of_script), (pid, pid_of_ansible) = pipes
     process = FORK.Process(target=run_script, args=(leader, of_worker, of_script, pid_of_ansible))
     process.start()
     for descriptor in (of_worker, of_script, pid_of_ansible):

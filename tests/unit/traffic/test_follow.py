@@ -183,8 +183,8 @@ def test_rollback_restores_the_route_if_the_old_pods_cannot_serve_the_requests(p
     elif problem == "old Service deleted":
         del world.services[old_service]
     else:
-        foo, _old, new = world.rules[0]["backendRefs"]
-        world.put_rules([{**world.rules[0], "backendRefs": [foo, new]}])
+        old_backend, _old, new = world.rules[0]["backendRefs"]
+        world.put_rules([{**world.rules[0], "backendRefs": [old_backend, new]}])
     assert plan_for(world, Goal.OLD_ONLY) == plan_for(world, Goal.RESTORED)
     assert "foo 1" in plan_for(world, Goal.OLD_ONLY).after
 

@@ -307,11 +307,11 @@ def test_forged_service_of_another_controller_blocks_no_task(request_, original)
 @pytest.mark.parametrize("request_", [SPLIT, MATCHING, ZERO_SHARE, RESTORE])
 @pytest.mark.parametrize("first_request", [SPLIT, MATCHING, ZERO_SHARE])
 def test_split_of_another_controller_is_refused_before_the_first_write(first_request, request_):
-    bar = rc("bar")
-    bar["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
+    other_controller = rc("bar")
+    other_controller["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
     world = World(rule(backend("foo")), rule(backend("bar"), path="/bar"))
     run(world, first_request)
-    foo, world.controller = world.controller, bar
+    controller, world.controller = world.controller, other_controller
     world.versions = dataclasses.replace(VERSIONS, labels=tuple(
         {**labels, "app": "bar"} for labels in LABELS))
     request_ = dataclasses.replace(request_, name="bar")
@@ -320,17 +320,17 @@ def test_split_of_another_controller_is_refused_before_the_first_write(first_req
         plan_for(world, request_)
     assert error.value.why == "foo selects no pods of bar"
     # A killed restoration leaves the record and the Services.
-    world.controller = foo
+    world.controller = controller
     while world.rules[0]["backendRefs"] != [backend("foo")]:
         decision = plan_for(world, RESTORE)
         assert not isinstance(decision, Step) or world.write(decision.write)
         world.settle()
-    world.controller = bar
+    world.controller = other_controller
     with pytest.raises(RolloutError, match="the requests for foo are already split"):
         plan_for(world, request_)
-    world.controller = foo
+    world.controller = controller
     run(world, RESTORE)
-    world.controller = bar
+    world.controller = other_controller
     run(world, request_)
     assert (world.annotation is None) == request_.restores
     assert world.rules[0] == rule(backend("foo"))

@@ -431,10 +431,29 @@ def test_deployment_paused_by_another_client_during_an_update_is_refused(request
     assert error.value.commands[0] == RESUME
 
 
+def cluster_paused_during_update():
+    """Return a cluster whose Deployment another client has paused during an update to v2."""
+    model = cluster()
+    run_task(request_for(image="myimage:v2", max_surge=1), model, until="update")
+    while not sizes(model).get("v2"):
+        model.make(model.moves()[0])
+    write_record_as_other_client(model, json.dumps(record(model)), paused=True)
+    return model
+
+
+def cluster_with_reset_pause():
+    """Return a cluster with a paused update whose settings another client has reset."""
+    model = cluster()
+    run_task(CANARY, model)
+    write_record_as_other_client(model, json.dumps(record(model)), minReadySeconds=0,
+                                 progressDeadlineSeconds=600)
+    model.settle()
+    return model
+
+
 @pytest.mark.parametrize("request_", [ROLLBACK, REVISION_1], ids=["rollback", "revision"])
-@pytest.mark.parametrize("paused_cluster", [
-    lambda: cluster_paused_during_update(), lambda: cluster_with_reset_pause()],
-    ids=["paused by another client", "reset by another client"])
+@pytest.mark.parametrize("paused_cluster", [cluster_paused_during_update, cluster_with_reset_pause],
+                         ids=["paused by another client", "reset by another client"])
 def test_rollback_of_a_paused_deployment_restores_the_template_first(paused_cluster, request_):
     """Otherwise, the suggested resume would replace all old pods."""
     model = paused_cluster()
@@ -466,26 +485,6 @@ def test_resume_is_not_suggested_if_another_client_has_reset_a_pause(request_):
 
 
 RESUME = "kubectl -n default rollout resume deployment/foo"
-
-
-def cluster_paused_during_update():
-    """Return a cluster whose Deployment another client has paused during an update to v2."""
-    model = cluster()
-    run_task(request_for(image="myimage:v2", max_surge=1), model, until="update")
-    while not sizes(model).get("v2"):
-        model.make(model.moves()[0])
-    write_record_as_other_client(model, json.dumps(record(model)), paused=True)
-    return model
-
-
-def cluster_with_reset_pause():
-    """Return a cluster with a paused update whose settings another client has reset."""
-    model = cluster()
-    run_task(CANARY, model)
-    write_record_as_other_client(model, json.dumps(record(model)), minReadySeconds=0,
-                                 progressDeadlineSeconds=600)
-    model.settle()
-    return model
 
 
 def test_deployment_paused_after_all_pods_are_replaced_ends_its_update():

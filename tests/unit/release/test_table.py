@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -313,7 +314,7 @@ def test_requests_held_before_an_update_that_another_client_has_rolled_back_foll
 def test_stage_that_is_refused_leaves_the_update_of_the_earlier_stage_in_progress(
         layer, fields, is_in_progress):
     _turns, run, _cluster = run_image_bump(
-        {"smoke.yml": lambda cluster: set_fields(cluster, **fields)}, stages=["10%", "100%"],
+        {"smoke.yml": functools.partial(set_fields, **fields)}, stages=["10%", "100%"],
         verify=["smoke.yml"], options={"on_failure": "stop"}, layer=layer)
 
     assert run.ending.outcome == ("stopped" if is_in_progress else "failed")

@@ -117,7 +117,7 @@ class FleetWorld(RealWorld):
         task = with_kinds({
             **{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
             "namespace": self.namespace.name, **params})
-        arguments = (child_end, self.namespace.kubeconfig, task, death, self.clock_ahead)
+        arguments = (child_end, self.namespace.kubeconfig, task, death, self._clock_ahead)
         # fork before the threads of the observer start
         process = context.Process(target=_run_and_exit, args=arguments)
         process.start()
@@ -233,7 +233,7 @@ class Fleets(RuleBasedStateMachine):
         self.sizes = {member: {size} for member, size in sizes.items()}
         #: The options of the last task, unless its update is complete.
         self.pending_task: Json | None = None
-        self.world.clock_ahead = ahead
+        self.world.configure(ahead)
         self.world.create_all(sizes)
         self.skips_final_check = False
 

@@ -93,9 +93,14 @@ class World(t.Protocol):
 
     #: Whether all rules of History are possible (only on a real API server).
     has_all_actions: bool
-    #: In seconds. Negative: the client's clock is behind.
-    clock_ahead: float
-    pods_end_slowly: bool
+
+    def configure(self, clock_ahead: float, pods_end_slowly: bool = False) -> None:
+        """Set the conditions of a history, before its controllers are created.
+
+        A method, because an attribute set on CountingWorld would not reach the world.
+
+        clock_ahead: of the client, in seconds; negative if behind.
+        """
 
     def close(self) -> None: ...
 
@@ -238,7 +243,7 @@ class History(RuleBasedStateMachine):
     def begin(self, data: st.DataObject, replicas: int, choice: int, is_broken: bool,
               pastes: int | None, clock_ahead: float, ends_slowly: bool) -> None:
         specs = USER_SPECS.get(kind := data.draw(st.sampled_from(self.kinds)), ({},))
-        self.world.clock_ahead, self.world.pods_end_slowly = clock_ahead, ends_slowly
+        self.world.configure(clock_ahead, ends_slowly)
         self.start(kind, replicas, specs[choice % len(specs)],
                    is_broken and self._can_kind_be_broken(kind), pastes)
 

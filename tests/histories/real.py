@@ -59,8 +59,6 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 class RealWorld:
     has_all_actions = True
-    clock_ahead: float = 0
-    pods_end_slowly = False
 
     def __init__(self, cluster: str, title: str) -> None:
         self._cluster = embedded.find(cluster)
@@ -77,6 +75,10 @@ class RealWorld:
         self._remover: FinalizerRemover | None = None
         #: Whether a task may replace foo with another controller.
         self._may_delete_foo = False
+        self._clock_ahead, self._pods_end_slowly = 0.0, False
+
+    def configure(self, clock_ahead: float, pods_end_slowly: bool = False) -> None:
+        self._clock_ahead, self._pods_end_slowly = clock_ahead, pods_end_slowly
 
     def close(self) -> None:
         if self._remover:
@@ -88,7 +90,7 @@ class RealWorld:
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
         self._kinds = KINDS_IN_HISTORY.get(kind, (kind,))
-        if self.pods_end_slowly:
+        if self._pods_end_slowly:
             self._start_remover()
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODE_COUNT)
@@ -108,7 +110,7 @@ class RealWorld:
                                 daemon_set["spec"].get("minReadySeconds", 0) if daemon_set else 0)
         if min_ready_seconds:
             time.sleep(min_ready_seconds + 0.2)
-        with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
+        with self.namespace.observer() as observer, clocks_ahead(self._clock_ahead):
             try:
                 result = self.namespace.roll(fault=writes.kill_at_write(*death) if death else None,
                                              **{**LIMITS, **params})
@@ -144,7 +146,7 @@ class RealWorld:
 
     def check(self, params: Json) -> TaskRun:
         try:
-            with clocks_ahead(self.clock_ahead):
+            with clocks_ahead(self._clock_ahead):
                 result = self.namespace.check(**{**LIMITS, **params})
         except InternalError:
             raise
@@ -279,6 +281,22 @@ class RealWorld:
         if isinstance(self._cluster, embedded.Cluster):  # not the cluster of KUBECONFIG
             self._cluster.stop("kube-controller-manager", kill=True)
             self._cluster.start("kube-controller-manager")
+            self._finish_deletions()
+
+    def _finish_deletions(self) -> None:
+        """Delete the terminating pods without a grace period, as a real kubelet does.
+
+        The API server writes deletionTimestamp, and then deletes the pod, unless the client that
+        sent the deletion has been killed in between. KWOK does not delete such a pod.
+        """
+        for pod in self.namespace.call("GET", "/api/v1/pods")["items"]:
+            metadata = pod["metadata"]
+            if metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers"):
+                path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+                # Another client may have deleted the pod, or replaced the pod.
+                with contextlib.suppress(ApiException):
+                    self.namespace.call("DELETE", path, {
+                        "gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}})
 
     def autoscale(self, kind: str, name: str) -> None:
         version = "v1" if kind == "ReplicationController" else "apps/v1"
@@ -307,7 +325,7 @@ class RealWorld:
                   fields: Json | None = None) -> Json:
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
         body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
-        if self.pods_end_slowly:
+        if self._pods_end_slowly:
             body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
         if kind == "DaemonSet":
             del body["spec"]["replicas"]

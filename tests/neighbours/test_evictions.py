@@ -108,7 +108,9 @@ def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
     assert len(outputs) == 2 and result["rollout"]["phase"] == "complete"
     assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
     assert {pod["spec"]["nodeName"] for pod in namespace.pods()} == {nodes[2]}
-    assert observer.min_ready >= SIZE - 1 - UNAVAILABLE.get(kind, 0)
+    # A drain evicts all pods that the budget allows at once: with the additional pod of the update,
+    # two, while the update may delete an old pod.
+    assert observer.min_ready >= SIZE - 2
 
 
 @pytest.mark.parametrize("kind", SCALABLE)

@@ -160,7 +160,9 @@ class Logs:
         # The alarm is later than the timeout below, and matters only if the task was killed.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
-            # In a new session, the process does not receive Ctrl-C.
+            # In a new session, the process does not receive Ctrl-C. AnsibleModule.run_command has
+            # no time limit.
+            # pylint: disable-next=ansible-bad-function
             process = subprocess.run(program, input=content, capture_output=True,
                                      timeout=MATCH_TIMEOUT, check=False, start_new_session=True)
         except subprocess.TimeoutExpired as error:

@@ -102,7 +102,8 @@ class World(t.Protocol):
         clock_ahead: of the client, in seconds; negative if behind.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        ...
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
         """Create the controller foo, and wait until all pods except broken ones are ready."""
@@ -117,12 +118,14 @@ class World(t.Protocol):
     def check(self, params: Json) -> TaskRun:
         """Run a task in check mode."""
 
-    def wait_until_idle(self) -> None: ...
+    def wait_until_idle(self) -> None:
+        ...
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the controllers of a kind that have no owner."""
 
-    def get(self, kind: str, name: str) -> Json | None: ...
+    def get(self, kind: str, name: str) -> Json | None:
+        ...
 
     def pods(self) -> list[tuple[str, str, bool]]:
         """Return (top-level owner, image, is_ready) for each pod that is not terminating."""
@@ -130,14 +133,17 @@ class World(t.Protocol):
     def scale(self, kind: str, name: str, replicas: int) -> None:
         """Scale a controller, for a DaemonSet by adding or removing nodes."""
 
-    def delete_pod(self, index: int) -> None: ...
+    def delete_pod(self, index: int) -> None:
+        ...
 
     def edit(self, kind: str, name: str, text: str) -> None:
         """Set an environment variable in the template to `text`."""
 
-    def remove_annotations(self, kind: str, name: str) -> None: ...
+    def remove_annotations(self, kind: str, name: str) -> None:
+        ...
 
-    def set_user_fields(self, kind: str, name: str, fields: Json) -> None: ...
+    def set_user_fields(self, kind: str, name: str, fields: Json) -> None:
+        ...
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         """Delete a controller, but not its pods, and create it again without annotations."""
@@ -145,21 +151,26 @@ class World(t.Protocol):
     def add_finalizer(self, kind: str, name: str) -> None:
         """Add a finalizer, which another client removes some time after the deletion."""
 
-    def run_kubectl(self, words: list[str]) -> None: ...
+    def run_kubectl(self, words: list[str]) -> None:
+        ...
 
     def apply(self, kind: str, replicas: int) -> None:
         """Apply the first manifest of foo with this size, by a forced server-side apply."""
 
-    def budget(self, spec: Json) -> None: ...
+    def budget(self, spec: Json) -> None:
+        ...
 
-    def restart_controller_manager(self) -> None: ...
+    def restart_controller_manager(self) -> None:
+        ...
 
-    def autoscale(self, kind: str, name: str) -> None: ...
+    def autoscale(self, kind: str, name: str) -> None:
+        ...
 
     def autoscaler(self) -> Json | None:
         """Return the spec and the annotations of the autoscaler, or None."""
 
-    def remaining_leases(self) -> list[str]: ...
+    def remaining_leases(self) -> list[str]:
+        ...
 
     def describe(self) -> list[str]:
         """Return a line for each controller, ControllerRevision and pod."""

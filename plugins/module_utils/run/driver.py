@@ -216,10 +216,12 @@ class _Run(_Task):
             raise
 
     @t.overload
-    def loop(self) -> Json: ...
+    def loop(self) -> Json:
+        ...
 
     @t.overload
-    def loop(self, is_read_only: bool) -> Json | None: ...
+    def loop(self, is_read_only: bool) -> Json | None:
+        ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
         """Repeat turns. A read-only loop returns None if the first turn does not end the task."""

@@ -207,7 +207,7 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_stall(self) -> bool:
-        """Whether a surge may have stalled (see is_surge_stalled() in flows/daemonset)."""
+        """Whether a surge may have stalled (see stall_time() in flows/daemonset)."""
         return bool(self.min_ready_seconds and has_surge(self.rolling_update)
                     and self.replaces_pods_automatically
                     and self.updated < self.replicas <= self.available)

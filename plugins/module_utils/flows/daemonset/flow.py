@@ -32,14 +32,15 @@ from .observed import (
     DaemonSetObserved,
     find,
     find_miscounted_pods,
-    is_surge_stalled,
     max_unavailable_pods,
+    stall_time,
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two lists of the pods, unless the DaemonSet changes in between.
 LIST_INTERVAL = 2.0
-#: Seconds between two lists if the last two lists are equal, or while a surge may have stalled.
+#: Seconds between two lists if the last two lists are equal. The maximum while a surge may have
+#: stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
@@ -219,11 +220,13 @@ def _with_stalled_surge(observed: DaemonSetObserved, primary: DaemonSet, cluster
         caches.next_stall_check = primary.resource_version, next_check
     if memory.monotonic_time < next_check:
         return observed
-    caches.next_stall_check = (primary.resource_version,
-                               memory.monotonic_time + UNCHANGED_LIST_INTERVAL)
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
-    has_stalled = is_surge_stalled(primary, observed.present_revision.pod_revision, pods,
-                                   memory.server_time)
+    stalls_at = stall_time(primary, observed.present_revision.pod_revision, pods)
+    seconds_left = (UNCHANGED_LIST_INTERVAL if stalls_at is None
+                    else max(LIST_INTERVAL, stalls_at - memory.server_time))
+    next_check = memory.monotonic_time + min(seconds_left, UNCHANGED_LIST_INTERVAL)
+    caches.next_stall_check = primary.resource_version, next_check
+    has_stalled = stalls_at is not None and stalls_at < memory.server_time
     if has_stalled:
         caches.new_count_at_wake_up = primary.updated
     return dataclasses.replace(observed, is_surge_stalled=has_stalled)

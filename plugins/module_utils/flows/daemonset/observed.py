@@ -100,7 +100,7 @@ class DaemonSetObserved(RevisionDrivenObserved):
     revisions_in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted_pods: tuple[DaemonPod, ...] = ()
-    #: See the function is_surge_stalled().
+    #: See the function stall_time().
     is_surge_stalled: bool = False
 
     @property
@@ -187,21 +187,24 @@ def find_miscounted_pods(primary: DaemonSet, new_revision: str,
                  and pod.revision != new_revision)
 
 
-def is_surge_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod],
-                     server_time: float) -> bool:
-    """Return whether an old pod remains although the new pod of its node is available.
+def stall_time(primary: DaemonSet, new_revision: str,
+               pods: t.Iterable[DaemonPod]) -> float | None:
+    """Return the time after which an old pod should no longer exist, in seconds of the epoch.
 
-    When the new pod becomes ready, the DaemonSet controller schedules a sync, which deletes the old
-    pod (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is restarted
-    before that sync, the old pod stays until another event, such as a write to the DaemonSet.
+    That is REPLACEMENT_SECONDS after a new pod of the same node has become available, or None if
+    there are no such pods. If the old pod exists for longer, the surge has stalled: when the new
+    pod becomes ready, the DaemonSet controller schedules a sync, which deletes the old pod
+    (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is restarted before
+    that sync, the old pod stays until another event, such as a write to the DaemonSet.
     """
     live_pods = [pod for pod in pods if not pod.is_inactive]
     nodes_with_old_pods = {pod.node for pod in live_pods if pod.revision != new_revision}
     ready_times = [seconds(pod.ready_since) for pod in live_pods
                    if pod.revision == new_revision and pod.is_ready
                    and pod.node in nodes_with_old_pods]
-    threshold_time = server_time - (primary.min_ready_seconds or 0) - REPLACEMENT_SECONDS
-    return any(time is not None and time < threshold_time for time in ready_times)
+    first_time = min((time for time in ready_times if time is not None), default=None)
+    return (None if first_time is None
+            else first_time + (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS)
 
 
 def max_unavailable_pods(rolling_update: Json, size: int) -> int:

@@ -559,6 +559,17 @@ def test_pods_are_listed_at_intervals_while_a_surge_may_have_stalled(stalled_sur
     assert list_times == [10, 40]
 
 
+def test_pods_are_listed_again_when_the_surge_should_have_continued(stalled_surge):
+    """The new pod becomes ready after the last change of the DaemonSet."""
+    memory = memory_of_task()
+    start, stalled_surge.ready_since = memory.server_time, "2026-01-01T00:10:04Z"
+    for second in range(16):
+        memory.server_time = start + second
+        assert isinstance(decide_at(second, stalled_surge, memory), Wait)
+    memory.server_time = start + 16
+    assert decide_at(16, stalled_surge, memory).before.startswith("stalled at")
+
+
 def test_surge_continues_to_wait_without_permission_to_list_pods(stalled_surge):
     stalled_surge.all_pods, memory = lambda *_options: None, memory_of_task()
     assert isinstance(decide_at(0, stalled_surge, memory), Wait)

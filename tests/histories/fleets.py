@@ -233,7 +233,7 @@ class Fleets(RuleBasedStateMachine):
         self.sizes = {member: {size} for member, size in sizes.items()}
         #: The options of the last task, unless its update is complete.
         self.pending_task: Json | None = None
-        self.world.configure(ahead)
+        self.world.configure(ahead, pods_end_slowly=False)
         self.world.create_all(sizes)
         self.skips_final_check = False
 

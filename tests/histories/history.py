@@ -94,7 +94,7 @@ class World(t.Protocol):
     #: Whether all rules of History are possible (only on a real API server).
     has_all_actions: bool
 
-    def configure(self, clock_ahead: float, pods_end_slowly: bool = False) -> None:
+    def configure(self, clock_ahead: float, pods_end_slowly: bool) -> None:
         """Set the conditions of a history, before its controllers are created.
 
         A method, because an attribute set on CountingWorld would not reach the world.

@@ -52,6 +52,8 @@ LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
 #: Another client removes FINALIZER this many seconds after the deletion of an object.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 NODE_COUNT, NODE_LABEL = 5, "tests.example.com/namespace"
+#: The names of the controllers of _probe_controllers() begin with this.
+PROBE = "probe-"
 REVISIONS = "/apis/apps/v1/namespaces/{}/controllerrevisions"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
@@ -77,7 +79,7 @@ class RealWorld:
         self._may_delete_foo = False
         self._clock_ahead, self._pods_end_slowly = 0.0, False
 
-    def configure(self, clock_ahead: float, pods_end_slowly: bool = False) -> None:
+    def configure(self, clock_ahead: float, pods_end_slowly: bool) -> None:
         self._clock_ahead, self._pods_end_slowly = clock_ahead, pods_end_slowly
 
     def close(self) -> None:
@@ -156,8 +158,10 @@ class RealWorld:
 
     def wait_until_idle(self) -> None:
         """Wait until nothing changes for QUIET_SECONDS, and all pods are ready except broken ones.
+
+        The controller manager must be running then; another history may have restarted it.
         """
-        deadline = time.monotonic() + TIMEOUT
+        deadline, has_probed = time.monotonic() + TIMEOUT, False
         while time.monotonic() < deadline:
             items = [item for kind in self._kinds for item in self._items(kind)]
             pods = self._all_pods()
@@ -165,12 +169,31 @@ class RealWorld:
                            for item in [*items, *pods])
             if state != self._seen_versions:
                 self._seen_versions, self._unchanged_since = state, time.monotonic()
+                has_probed = False
             elif (time.monotonic() - self._unchanged_since > QUIET_SECONDS
                   and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
                 broken_count = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
                 if all(_is_settled(item, broken_count) for item in items):
-                    return
+                    if has_probed:
+                        return
+                    self._probe_controllers()
+                    has_probed = True
+                    continue
             time.sleep(0.06)
+
+    def _probe_controllers(self) -> None:
+        """Wait until a new controller without pods has a status, for each kind."""
+        for kind in self._kinds:
+            # A Deployment would adopt a ReplicaSet with the same labels.
+            body = self._manifest(kind, 0, name=PROBE + kind.lower())
+            if kind == "Deployment":
+                body["spec"]["paused"] = True  # creates no ReplicaSet
+            self.namespace.call("POST", RESOURCES[kind].format(self.namespace.name), body)
+        for kind in self._kinds:
+            path = self._path(kind, PROBE + kind.lower())
+            eventually(lambda path=path: self.namespace.call("GET", path)["status"].get(
+                "observedGeneration"), f"the status of a new {kind}")
+            self.namespace.call("DELETE", path, {"propagationPolicy": "Background"})
 
     def names(self, kind: str) -> list[str]:
         return sorted(item["metadata"]["name"] for item in self._items(kind)
@@ -281,22 +304,6 @@ class RealWorld:
         if isinstance(self._cluster, embedded.Cluster):  # not the cluster of KUBECONFIG
             self._cluster.stop("kube-controller-manager", kill=True)
             self._cluster.start("kube-controller-manager")
-            self._finish_deletions()
-
-    def _finish_deletions(self) -> None:
-        """Delete the terminating pods without a grace period, as a real kubelet does.
-
-        The API server writes deletionTimestamp, and then deletes the pod, unless the client that
-        sent the deletion has been killed in between. KWOK does not delete such a pod.
-        """
-        for pod in self.namespace.call("GET", "/api/v1/pods")["items"]:
-            metadata = pod["metadata"]
-            if metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers"):
-                path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-                # Another client may have deleted the pod, or replaced the pod.
-                with contextlib.suppress(ApiException):
-                    self.namespace.call("DELETE", path, {
-                        "gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}})
 
     def autoscale(self, kind: str, name: str) -> None:
         version = "v1" if kind == "ReplicationController" else "apps/v1"
@@ -322,15 +329,15 @@ class RealWorld:
         return held_leases
 
     def _manifest(self, kind: str, replicas: int, image: str = FIRST_IMAGE,
-                  fields: Json | None = None) -> Json:
+                  fields: Json | None = None, name: str = "foo") -> Json:
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
-        body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
+        body = as_kind(kind, manifest(replicas, image, name), **service, **(fields or {}))
         if self._pods_end_slowly:
             body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
         if kind == "DaemonSet":
             del body["spec"]["replicas"]
             body["spec"]["template"]["spec"] |= {
-                "nodeSelector": {NODE_LABEL: self.namespace.name},
+                "nodeSelector": {NODE_LABEL: self.namespace.name if name == "foo" else name},
                 "tolerations": [{"key": "test", "operator": "Exists"}]}
         return body
 

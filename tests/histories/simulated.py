@@ -172,7 +172,7 @@ class SimulatedWorld:
 
     has_all_actions = False
 
-    def configure(self, clock_ahead: float, pods_end_slowly: bool = False) -> None:
+    def configure(self, clock_ahead: float, pods_end_slowly: bool) -> None:
         """Ignore conditions that only a real API server has."""
 
     def close(self) -> None:

@@ -102,7 +102,9 @@ def run_command(command: list[str], variables: dict[str, str]) -> str:
     result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
                             timeout=600, check=False)
     if result.returncode:
-        raise RuntimeError(f"{shlex.join(command)}: {result.stdout[-2000:]}{result.stderr[-2000:]}")
+        # The errors of ansible-test come before a long list of its tests.
+        raise RuntimeError(
+            f"{shlex.join(command)}: {result.stdout[-20_000:]}{result.stderr[-2000:]}")
     return result.stdout
 
 

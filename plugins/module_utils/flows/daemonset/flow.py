@@ -39,8 +39,8 @@ from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two lists of the pods, unless the DaemonSet changes in between.
 LIST_INTERVAL = 2.0
-#: Seconds between two lists if the last two lists are equal. The maximum while a surge may have
-#: stalled.
+#: Seconds between two lists if the last two lists are equal, and the maximum number of seconds
+#: while a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from objects import eventually
 from test_permissions import change_role, rules_without
 from writes import Killed
 
@@ -249,15 +250,41 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make_controller
                for line in lines), lines
 
 
+def set_image(namespace, image):
+    containers = [{"name": "web", "image": image}]
+    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": containers}}}})
+
+
 @pytest.mark.full
 def test_another_update_in_a_soak_is_reported(namespace, make_controller):
+    """The pods of the other update become ready after 3 s."""
     roll = make_controller("Deployment")
-    patch = {
-        "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
-    action = ActionInSoak(namespace, lambda namespace, pod: namespace.patch_deployment(patch))
+    action = ActionInSoak(namespace, lambda namespace, pod: set_image(namespace, "myimage:v3-slow"))
 
-    with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
+    with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3-slow"):
         roll(soak=LONG_SOAK, on_line=action)
+
+
+@pytest.mark.full
+def test_complete_update_in_a_soak_is_replaced(namespace, make_controller):
+    """The task was stopped meanwhile. Like a rerun, the task then updates foo to v2 again."""
+    roll, lines = make_controller("Deployment"), []
+
+    def complete_another_update(line):
+        lines.append(line)
+        if "watching" in line and not any("myimage:v3" in line for line in lines):
+            set_image(namespace, "myimage:v3")
+            eventually(lambda: versions(namespace) == ["v3"] * SIZE
+                       and namespace.deployment()["status"].get("availableReplicas") == SIZE,
+                       "an update to v3")
+            time.sleep(1)  # until the task's watches have received the last change
+            lines.append("another client: foo is updated to myimage:v3")
+
+    result = roll(soak="1", on_line=complete_another_update)
+
+    assert result["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
+    updates = [line for line in lines if line.startswith("update foo: ")]
+    assert len(updates) == 2 and "myimage:v3 -> myimage:v2" in updates[1], lines
 
 
 @pytest.mark.full

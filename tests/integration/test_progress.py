@@ -66,8 +66,10 @@ def play(namespace, ansible_environment, tmp_path):
         ]
         plays = [{"hosts": "h*", "gather_facts": False, **(play_keywords or {}), "tasks": tasks}]
         (tmp_path / "play.yml").write_text(json.dumps(plays))
+        # `nohup make test-all &` ignores these signals, and Ansible would ignore them as well.
         return subprocess.Popen(
-            ["ansible-playbook", "-i", "inventory.json", "play.yml", *options], cwd=tmp_path,
+            ["env", "--default-signal=HUP,INT",
+             "ansible-playbook", "-i", "inventory.json", "play.yml", *options], cwd=tmp_path,
             env={**ansible_environment, "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"),
                  "K8S_AUTH_KUBECONFIG": "",
                  **(environment or {})},

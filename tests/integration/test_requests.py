@@ -10,6 +10,7 @@ import dataclasses
 import pytest
 from namespace import Namespace
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import informer, watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
     LARGE_CONTROLLER_SIZE,
@@ -100,8 +101,10 @@ def api_traffic_of(cluster, replicas, **params):
 def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     cluster, monkeypatch, few_pods, many_pods
 ):
-    """The requests of the diagnosis and of image_drift depend on the time, so both are disabled."""
+    """Requests that depend on the time are disabled: diagnosis, image_drift, lists, new watches."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
+    monkeypatch.setattr(informer, "MAX_SILENCE", 3600)
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 3600)
     small, large = (api_traffic_of(cluster, pods, next_name="bar", image_drift="ignore")
                     for pods in (few_pods, many_pods))
 

@@ -282,7 +282,8 @@ def rollout(annotations: Annotations) -> Rollout | None:
                 and original.keys() == overrides.keys() - {"paused"})
     if not is_valid or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
-    return Rollout(record["outcome"], record["from"], record["to"], record.get("time", ""),
+    time = fields.display_text(record.get("time", ""))
+    return Rollout(record["outcome"], record["from"], record["to"], time,
                    record.get("set", ""), record["revision"], original, overrides,
                    record.get("request", ""), record.get("template", ""), record.get("to_revision"),
                    record.get("paused"), min_ready_seconds=record.get("min_ready_seconds"))

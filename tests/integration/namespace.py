@@ -190,6 +190,13 @@ class Namespace:
             return self.create("replicationcontrollers", body)
         return self.call("POST", self.apps_path(f"{kind.lower()}s"), as_kind(kind, body, **spec))
 
+    def set_image(self, image: str, kind: str = "Deployment") -> None:
+        """Change the image of foo, as another client does."""
+        containers = [{"name": "web", "image": image}]
+        self.call("PATCH", self.apps_path(f"{kind.lower()}s", "foo"),
+                  {"spec": {"template": {"spec": {"containers": containers}}}},
+                  "application/strategic-merge-patch+json")
+
     def patch(self, name: str, body: Json, resource: str = "replicationcontrollers") -> Json:
         return self.call("PATCH", self.path(resource, name), body, "application/merge-patch+json")
 

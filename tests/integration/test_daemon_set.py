@@ -74,11 +74,6 @@ def strategy(namespace):
     return namespace.daemon_set()["spec"]["updateStrategy"]
 
 
-def set_image(namespace, image):
-    namespace.patch_daemon_set(
-        {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
-
-
 def actions(result):
     return [step["action"] for step in result["steps"]]
 
@@ -287,7 +282,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
 def test_task_is_refused_after_another_client_changed_the_image(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
-    set_image(namespace, "myimage:v3")
+    namespace.set_image("myimage:v3", "DaemonSet")
 
     with pytest.raises(RolloutError) as caught:
         update(namespace)
@@ -301,7 +296,7 @@ def test_task_is_refused_after_another_client_changed_the_image(namespace, nodes
 def test_rollback_completes_after_another_client_restored_the_template(namespace, nodes):
     before = namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
-    set_image(namespace, "myimage:v1")  # like `kubectl apply` of the old manifest
+    namespace.set_image("myimage:v1", "DaemonSet")  # like `kubectl apply` of the old manifest
 
     result = roll_back(namespace)
     assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"

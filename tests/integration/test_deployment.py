@@ -118,8 +118,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 def test_update_is_refused_after_another_client_changed_the_image(namespace):
     before = namespace.make_deployment(3)
     update(namespace, pause_at="1")
-    namespace.patch_deployment(
-        {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
+    namespace.set_image("myimage:v3")
 
     with pytest.raises(RolloutError) as caught:
         update(namespace)
@@ -237,8 +236,7 @@ def test_rollback_is_refused_after_another_client_changed_the_template(namespace
     namespace.make_deployment(2)
     update(namespace, pause_at="1")
     roll_back(namespace)
-    namespace.patch_deployment(
-        {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
+    namespace.set_image("myimage:v3")
     assert namespace.wait_for_rollout()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         roll_back(namespace)

@@ -145,10 +145,7 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
 def test_update_of_another_client_is_completed(namespace, terminal, kind):
     getattr(namespace, MAKE_METHODS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
-    patch = {"Deployment": namespace.patch_deployment,
-             "StatefulSet": namespace.patch_stateful_set}[kind]
-    container = {"name": "web", "image": "myimage:v4"}
-    patch({"spec": {"template": {"spec": {"containers": [container]}}}})
+    namespace.set_image("myimage:v4", kind)
 
     finish, _rollback = terminal.failure_commands(
         kind=kind, image="myimage:v3", progress_deadline=90
@@ -405,8 +402,7 @@ def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
 @pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_failing_pods_without_an_update_get_the_previous_template(namespace, terminal):
     namespace.make_deployment(1)
-    container = {"name": "web", "image": "myimage:absent"}
-    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
+    namespace.set_image("myimage:absent")
 
     *_commands, rerun, rollback = terminal.failure_commands(kind="Deployment", **MISSING_IMAGE)
 
@@ -422,9 +418,8 @@ def test_paused_deployment_of_a_migration_is_resumed(namespace, terminal):
     with pytest.raises(Killed):
         namespace.roll(module="migrate_to_deployment", state="migrated",
                        fault=kill_at_write(8, True))
-    container = {"name": "web", "image": "myimage:v2"}
-    namespace.patch_deployment({"spec": {"paused": True, "template": {"spec": {
-        "containers": [container]}}}})
+    namespace.patch_deployment({"spec": {"paused": True}})
+    namespace.set_image("myimage:v2")
 
     resume, finish = terminal.failure_commands(module="migrate_to_deployment")
 

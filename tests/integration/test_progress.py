@@ -66,10 +66,8 @@ def play(namespace, ansible_environment, tmp_path):
         ]
         plays = [{"hosts": "h*", "gather_facts": False, **(play_keywords or {}), "tasks": tasks}]
         (tmp_path / "play.yml").write_text(json.dumps(plays))
-        # `nohup` ignores SIGHUP, and Ansible would ignore it as well.
         return subprocess.Popen(
-            ["env", "--default-signal=HUP",
-             "ansible-playbook", "-i", "inventory.json", "play.yml", *options], cwd=tmp_path,
+            ["ansible-playbook", "-i", "inventory.json", "play.yml", *options], cwd=tmp_path,
             env={**ansible_environment, "ANSIBLE_REMOTE_TEMP": str(tmp_path / "remote"),
                  "K8S_AUTH_KUBECONFIG": "",
                  **(environment or {})},

@@ -250,16 +250,11 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make_controller
                for line in lines), lines
 
 
-def set_image(namespace, image):
-    containers = [{"name": "web", "image": image}]
-    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": containers}}}})
-
-
 @pytest.mark.full
 def test_another_update_in_a_soak_is_reported(namespace, make_controller):
     """The pods of the other update become ready after 3 s."""
     roll = make_controller("Deployment")
-    action = ActionInSoak(namespace, lambda namespace, pod: set_image(namespace, "myimage:v3-slow"))
+    action = ActionInSoak(namespace, lambda namespace, pod: namespace.set_image("myimage:v3-slow"))
 
     with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3-slow"):
         roll(soak=LONG_SOAK, on_line=action)
@@ -273,7 +268,7 @@ def test_complete_update_in_a_soak_is_replaced(namespace, make_controller):
     def complete_another_update(line):
         lines.append(line)
         if "watching" in line and not any("myimage:v3" in line for line in lines):
-            set_image(namespace, "myimage:v3")
+            namespace.set_image("myimage:v3")
             eventually(lambda: versions(namespace) == ["v3"] * SIZE
                        and namespace.deployment()["status"].get("availableReplicas") == SIZE,
                        "an update to v3")

@@ -140,6 +140,7 @@ def full_tiers(two_tier_runner, monkeypatch, tmp_path, capsys):
     """
     monkeypatch.setattr(two_tier_runner, "CHANGE_TIERS", ("unit-sample", "node-sample"))
     monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
+    monkeypatch.setenv("CI", "true")
 
     def run(path="README.md", text="", **environment):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -179,6 +180,13 @@ def test_make_test_all_resumes_in_a_clone(two_tier_runner, full_tiers, monkeypat
                         tmp_path / "clone" / "tests" / "verified.json")
 
     assert full_tiers() == {"unit": BEFORE, "node-sample": BEFORE}
+
+
+def test_a_full_pass_is_recorded_only_where_no_program_is_missing(full_tiers):
+    full_tiers(CI="")
+
+    assert full_tiers(CI="true") == {"unit": "passed", "node-sample": "passed"}
+    assert full_tiers(CI="") == {"unit": BEFORE, "node-sample": BEFORE}
 
 
 def test_make_test_all_repeats_the_tiers_that_read_comments(two_tier_runner, full_tiers,
@@ -350,6 +358,17 @@ def test_tiers_run_in_pairs_without_mixed_output(pair_runner, capfd):
     assert output.count("done'\n$ echo end\nend\n") == 2, (
         "a tier has waited for the other in vain, or the output is mixed")
     assert "to repeat: " in output and output.partition("seconds\n")[2].split()[::3][:1] == ["unit"]
+
+
+def test_commands_receive_the_signals_that_nohup_ignores(tmp_path):
+    tier = "run.Tier(['bash -c \"kill -HUP $$; echo survived\"'])"
+    script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import run; "
+              f"run.TIERS = {{'lint': {tier}}}; run.main(['lint'])")
+
+    output = subprocess.run(["nohup", sys.executable, "-c", script], cwd=tmp_path, check=False,
+                            capture_output=True, text=True).stdout
+
+    assert "lint             FAILED" in output and "survived\n" not in output
 
 
 def test_ctrl_c_ends_the_tiers_that_run_in_pairs(tmp_path):

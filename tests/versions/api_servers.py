@@ -19,6 +19,7 @@ import binaries
 import embedded
 from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
+from workspace import say
 
 SOFTWARE = "Kubernetes"
 #: Files of tests/integration, by part.
@@ -40,6 +41,8 @@ PARTS = {
 SEEDS = "1-2"
 #: Timeout in seconds of each command.
 TIMEOUT = 1800
+#: Characters of the output of a failed command or test.
+MAX_OUTPUT = 4000
 
 
 def rows(is_sample: bool) -> list[Row]:
@@ -80,9 +83,12 @@ def run_tests(row: Row, report: Path, environment: dict[str, str]) -> None:
         cases_of_part = [case for case in cases if case.attrib["classname"].endswith(name)]
         with row.part(part):
             assert cases_of_part, f"no test of {name}.py has run: {output}"
-            failed_tests = [case.attrib["name"] for case in cases_of_part
-                            for element in case if element.tag in ("failure", "error")]
-            assert not failed_tests, "; ".join(failed_tests)
+            failures = {case.attrib["name"]: (element.text or "")[-MAX_OUTPUT:]
+                        for case in cases_of_part
+                        for element in case if element.tag in ("failure", "error")}
+            for test_name, output_of_test in failures.items():
+                say(f"{row.title}: {test_name}: {output_of_test}")
+            assert not failures, "; ".join(failures)
         for case in cases_of_part:
             for element in case.iter("skipped"):
                 with row.part(case.attrib["name"]):
@@ -93,4 +99,5 @@ def run_python(command: list[str], environment: dict[str, str]) -> None:
     result = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
                             capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if result.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {result.stdout[-4000:]}{result.stderr[-4000:]}")
+        raise RuntimeError(f"{' '.join(command)}: {result.stdout[-MAX_OUTPUT:]}"
+                           f"{result.stderr[-MAX_OUTPUT:]}")

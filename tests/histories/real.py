@@ -161,25 +161,28 @@ class RealWorld:
 
         The controller manager must be running then; another history may have restarted it.
         """
-        deadline, has_probed = time.monotonic() + TIMEOUT, False
+        deadline, probed_versions = time.monotonic() + TIMEOUT, None
         while time.monotonic() < deadline:
-            items = [item for kind in self._kinds for item in self._items(kind)]
-            pods = self._all_pods()
-            state = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
-                           for item in [*items, *pods])
-            if state != self._seen_versions:
-                self._seen_versions, self._unchanged_since = state, time.monotonic()
-                has_probed = False
-            elif (time.monotonic() - self._unchanged_since > QUIET_SECONDS
-                  and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
-                broken_count = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
-                if all(_is_settled(item, broken_count) for item in items):
-                    if has_probed:
-                        return
-                    self._probe_controllers()
-                    has_probed = True
-                    continue
-            time.sleep(0.06)
+            if not self._is_idle():
+                time.sleep(0.06)
+            elif probed_versions == self._seen_versions:
+                return
+            else:
+                self._probe_controllers()
+                probed_versions = self._seen_versions
+
+    def _is_idle(self) -> bool:
+        items = [item for kind in self._kinds for item in self._items(kind)]
+        pods = self._all_pods()
+        versions = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+                          for item in [*items, *pods])
+        if versions != self._seen_versions:
+            self._seen_versions, self._unchanged_since = versions, time.monotonic()
+        if (time.monotonic() - self._unchanged_since <= QUIET_SECONDS
+                or any("deletionTimestamp" in pod["metadata"] for pod in pods)):
+            return False
+        broken_count = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
+        return all(_is_settled(item, broken_count) for item in items)
 
     def _probe_controllers(self) -> None:
         """Wait until a new controller without pods has a status, for each kind."""

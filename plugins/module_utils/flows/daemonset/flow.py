@@ -27,12 +27,12 @@ from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from ..provenance import Match
 from ..server_driven import recorded
 from .observed import (
-    REPLACEMENT_SECONDS,
     DaemonPod,
     DaemonSetObserved,
     find,
     find_miscounted_pods,
     max_unavailable_pods,
+    replacement_seconds,
     stall_time,
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
@@ -216,7 +216,7 @@ def _with_stalled_surge(observed: DaemonSetObserved, primary: DaemonSet, cluster
         return observed
     version, next_check = caches.next_stall_check
     if version != primary.resource_version:
-        next_check = memory.monotonic_time + (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS
+        next_check = memory.monotonic_time + replacement_seconds(primary)
         caches.next_stall_check = primary.resource_version, next_check
     if memory.monotonic_time < next_check:
         return observed

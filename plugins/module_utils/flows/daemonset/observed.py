@@ -187,6 +187,11 @@ def find_miscounted_pods(primary: DaemonSet, new_revision: str,
                  and pod.revision != new_revision)
 
 
+def replacement_seconds(primary: DaemonSet) -> float:
+    """Return within how many seconds after a new pod's readiness its old pod should be deleted."""
+    return (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS
+
+
 def stall_time(primary: DaemonSet, new_revision: str,
                pods: t.Iterable[DaemonPod]) -> float | None:
     """Return the time after which an old pod should no longer exist, in seconds of the epoch.
@@ -203,8 +208,7 @@ def stall_time(primary: DaemonSet, new_revision: str,
                    if pod.revision == new_revision and pod.is_ready
                    and pod.node in nodes_with_old_pods]
     first_time = min((time for time in ready_times if time is not None), default=None)
-    return (None if first_time is None
-            else first_time + (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS)
+    return None if first_time is None else first_time + replacement_seconds(primary)
 
 
 def max_unavailable_pods(rolling_update: Json, size: int) -> int:

@@ -14,6 +14,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import re
@@ -338,11 +339,14 @@ class World:
                 for key, item in table.items()
                 if item and item["kind"] != REVISION}
 
-    def annotate(self, name: str, annotations: t.Mapping[str, str]) -> None:
+    def annotate(self, name: str, annotations: t.Mapping[str, str | None]) -> None:
+        """Set annotations, or remove those with None."""
         table, key, item = self.entries()[name]
         labels = {key: value for key, value in annotations.items() if key in LABELS}
+        merged = {**(item["metadata"].get("annotations") or {}), **annotations}
         metadata = {**item["metadata"],
-                    "annotations": {**(item["metadata"].get("annotations") or {}), **annotations},
+                    "annotations": {key: value for key, value in merged.items()
+                                    if value is not None},
                     "labels": {**(item["metadata"].get("labels") or {}), **labels}}
         table[key] = {**item, "metadata": metadata}
 
@@ -797,6 +801,22 @@ def test_forged_successor_gets_no_pods_by_a_rollback(flow, write_count, params):
     outcome(functools.partial(world.run, **params))
 
     assert world.protected_objects() == before
+
+
+@pytest.mark.parametrize("forged_name", [None, "$(x)"])
+@pytest.mark.parametrize("flow", [Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET])
+def test_no_second_successor_is_created_without_the_name_of_the_first(flow, forged_name):
+    """Only next_name and the annotation give the name. The third write records the uid."""
+    tasks = [params for params in TASKS.values() if is_valid_for(flow, params)]
+    for write_count, params in itertools.product(range(3, 8), tasks):
+        world = world_after(flow, "replacing", write_count, True).copy()
+        names = set(world.entries())
+        world.annotate("foo", {object_meta.PARTNER: forged_name})
+
+        outcome(functools.partial(world.run, **params))
+
+        assert "foo-two" in names and set(world.entries()) <= names, (
+            f"{write_count} writes, then {params}")
 
 
 @property_test(250)

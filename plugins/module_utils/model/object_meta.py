@@ -206,10 +206,7 @@ def partner(annotations: Annotations) -> str | None:
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the uid of the controller's partner in the update, or None.
-
-    For an invalid uid, returns "not readable".
-    """
+    """Return the uid of the controller's partner, None, or "not readable" for an invalid uid."""
     uid = annotations.get(PARTNER_UID)
     is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
     return uid if is_valid else "not readable"
@@ -283,10 +280,10 @@ def rollout(annotations: Annotations) -> Rollout | None:
     if not is_valid or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
     time = fields.display_text(record.get("time", ""))
-    return Rollout(record["outcome"], record["from"], record["to"], time,
-                   record.get("set", ""), record["revision"], original, overrides,
-                   record.get("request", ""), record.get("template", ""), record.get("to_revision"),
-                   record.get("paused"), min_ready_seconds=record.get("min_ready_seconds"))
+    return Rollout(record["outcome"], record["from"], record["to"], time, record.get("set", ""),
+                   record["revision"], original, overrides, record.get("request", ""),
+                   record.get("template", ""), record.get("to_revision"), record.get("paused"),
+                   min_ready_seconds=record.get("min_ready_seconds"))
 
 
 def former_revisions(annotations: Annotations) -> frozenset[int]:

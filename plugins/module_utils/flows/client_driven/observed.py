@@ -50,9 +50,11 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
     """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
     # A user with annotate permission can forge the annotation that names the partner. So a partner
-    # must also have the name of a successor.
+    # must also have the name of a successor, or the uid that the primary records.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
-                       if not controller.owner and controller.is_named_for(request.name)),
+                       if not controller.owner and (
+                           controller.is_named_for(request.name)
+                           or (primary and primary.partner_uid == controller.uid))),
                       key=lambda controller: controller.name)
     successor = _pick_successor(controllers, request, primary, partners)
     return ClientDrivenObserved(
@@ -158,7 +160,8 @@ def _displaced_successors(primary: Controller | None,
     if primary is None or primary.partner is None:
         return ()
     return tuple(partner for partner in partners
-                 if partner.name != primary.partner and partner.claims_to_be_successor
+                 if partner.name != primary.partner and partner.uid != primary.partner_uid
+                 and partner.claims_to_be_successor
                  and partner.partner_uid == primary.uid and partner.generation == 1
                  and partner.replicas == 0 and partner.current == 0 and not partner.is_deleting)
 

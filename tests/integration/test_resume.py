@@ -126,6 +126,19 @@ def test_rollback_succeeds_without_the_annotations_of_one_controller(namespace):
         assert namespace.rc_names() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
+@pytest.mark.full
+def test_update_without_the_name_of_its_successor_resumes_with_next_name(namespace):
+    namespace.make_rc(2)
+    namespace.roll(image="myimage:v2", next_name="bar", pause_at="1")
+    namespace.patch("foo", {"metadata": {"annotations": {"kubernetes.io/update-partner": None}}})
+
+    for params in ({"image": "myimage:v2"}, {"state": "rolled_back"}):
+        with pytest.raises(RolloutError, match="bar already exists and does not belong"):
+            namespace.roll(**params)
+    namespace.roll(image="myimage:v2", next_name="bar")
+    assert namespace.rc_names() == ["bar"]
+
+
 def test_pod_with_the_labels_of_foo_but_another_owner_is_unchanged(namespace):
     namespace.make_rc(2)
     namespace.create("replicationcontrollers", {

@@ -17,7 +17,8 @@ and prints NOT RUN otherwise.
 the same files, and prints PASSED BEFORE. FRESH=1 runs all tiers.
 
 VERIFIED stores the digests of the files with which tiers have passed, and is committed, so that
-`make test-all` can be resumed on another machine.
+`make test-all` can be resumed on another machine. `make test-all` writes there only with CI=true,
+because otherwise tests whose programs are missing are skipped.
 
 Each run sets PYTHONHASHSEED, which decides the order of sets, to a random seed. The summary shows
 a command that repeats a failed tier with this seed.
@@ -393,8 +394,7 @@ def new_records(name: str) -> dict[str, dict[str, str]]:
     """Return what VERIFIED must contain after the tier has passed.
 
     Tiers of `make test` without Tier.files run in each `make test-all`. The date of an earlier
-    pass with the same files is kept. Without CI=true, tests whose programs are missing are skipped,
-    so a full pass is not recorded.
+    pass with the same files is kept.
     """
     files, date = TIERS[name].files, time.strftime("%F")
     records: dict[str, dict[str, str]] = {"change": {}, "all": {}}

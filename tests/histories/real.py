@@ -172,6 +172,7 @@ class RealWorld:
                 probed_versions = self._seen_versions
 
     def _is_idle(self) -> bool:
+        """Compare the state with that of the last call, as wait_until_idle() explains."""
         items = [item for kind in self._kinds for item in self._items(kind)]
         pods = self._all_pods()
         versions = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])

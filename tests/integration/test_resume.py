@@ -133,8 +133,9 @@ def test_update_without_the_name_of_its_successor_resumes_with_next_name(namespa
     namespace.patch("foo", {"metadata": {"annotations": {"kubernetes.io/update-partner": None}}})
 
     for params in ({"image": "myimage:v2"}, {"state": "rolled_back"}):
-        with pytest.raises(RolloutError, match="bar already exists and does not belong"):
+        with pytest.raises(RolloutError, match="bar already exists and does not belong") as caught:
             namespace.roll(**params)
+        assert "next_name=bar" in caught.value.message
     namespace.roll(image="myimage:v2", next_name="bar")
     assert namespace.rc_names() == ["bar"]
 

@@ -803,7 +803,7 @@ def test_forged_successor_gets_no_pods_by_a_rollback(flow, write_count, params):
     assert world.protected_objects() == before
 
 
-@pytest.mark.parametrize("forged_name", [None, "$(x)"])
+@pytest.mark.parametrize("forged_name", [None, "$(x)", "absent"])
 @pytest.mark.parametrize("flow", [Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET])
 def test_no_second_successor_is_created_without_the_name_of_the_first(flow, forged_name):
     """Only next_name and the annotation give the name. The third write records the uid."""
@@ -816,6 +816,8 @@ def test_no_second_successor_is_created_without_the_name_of_the_first(flow, forg
         outcome(functools.partial(world.run, **params))
 
         assert "foo-two" in names and set(world.entries()) <= names, (
+            f"{write_count} writes, then {params}")
+        assert not any(line.startswith("create foo") for line in world.messages), (
             f"{write_count} writes, then {params}")
 
 

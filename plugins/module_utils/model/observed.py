@@ -190,8 +190,8 @@ class Controller:
             return name
         primary = controllers.get(name) if name != self.name else None
         is_confirmed = (primary is not None and not primary.claims_to_be_successor
-                        and primary.partner == self.name
-                        and primary.partner_uid in (None, self.uid))
+                        and (primary.partner, primary.partner_uid) in (
+                            (self.name, self.uid), (self.name, None), (None, self.uid)))
         return name if self.possible_label_values and is_confirmed else None
 
     @functools.cached_property

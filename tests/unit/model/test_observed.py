@@ -243,6 +243,16 @@ def successor_with_hash(template_hash, **changes):
 
 
 #: (request, controllers, name of the successor).
+def primary_of_bar(*forged_keys, name="bar"):
+    """Return foo during an update to bar, after an earlier update.
+
+    forged_keys: annotations that claim an update in progress. name: the recorded name of bar.
+    """
+    annotations = {object_meta.PARTNER: name, object_meta.PARTNER_UID: "uid of bar",
+                   **dict.fromkeys(forged_keys, record("updating"))}
+    return old(annotate=annotations, label="1111111111")
+
+
 SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
@@ -259,6 +269,15 @@ SUCCESSORS = {
     "partner of foo, but foo names a deleted partner": (
         UPDATE, [old(annotate={object_meta.PARTNER: "gone"}), successor_with_hash("1111111111")],
         "foo-1111111111"),
+    "named by its uid": (UPDATE_WITH_NEXT_NAME, [primary_of_bar(name=None), rc(SUCCESSOR),
+                                                 new(name="bar")], "bar"),
+    "named by its uid, with the name of a deleted controller": (
+        UPDATE, [primary_of_bar(name="gone"), new(name="bar")], "bar"),
+    "not named by its uid: it does not name foo": (
+        UPDATE, [primary_of_bar(name=None), rc("bar")], None),
+    "not named by its uid: controlled by another object": (
+        ROLLBACK, [primary_of_bar(name=None), new(name="bar", ownerReferences=[
+            {"kind": "DeploymentConfig", "name": "web", "controller": True}])], None),
     "not a partner of foo: unrelated name": (ROLLBACK, [rc(), new(name="payments")], None),
     "not a partner of foo: name and label differ": (
         ROLLBACK, [rc(), successor_with_hash("1111111111", label=LABEL)], None),
@@ -279,16 +298,6 @@ def test_choice_of_the_successor(request_, items, expected):
     has_primary = any(item["metadata"]["name"] == "foo" for item in items)
     assert (observation.primary.name if observation.primary else None) == ("foo"
                                                                            if has_primary else None)
-
-
-def primary_of_bar(*forged_keys):
-    """Return foo during an update to bar, after an earlier update.
-
-    forged_keys: annotations that claim an update in progress.
-    """
-    annotations = {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar",
-                   **dict.fromkeys(forged_keys, record("updating"))}
-    return old(annotate=annotations, label="1111111111")
 
 
 def displaced_successor(**changes):
@@ -323,8 +332,11 @@ def test_displaced_successors(items, expected):
     ([old(annotate={object_meta.LAST_ROLLOUT: record("updating")}, label="1111111111"), new()],
      {"foo": None, SUCCESSOR: "foo"}),
     ([primary_of_bar(), new(name="bar")], {"foo": None, "bar": "foo"}),
+    ([primary_of_bar(name=None), new(name="bar")], {"foo": None, "bar": "foo"}),
+    ([primary_of_bar(name="gone"), new(name="bar")], {"foo": None, "bar": None}),
     ([primary_of_bar(object_meta.LAST_ROLLOUT), new(name="bar")], {"foo": None, "bar": None}),
 ], ids=["by name", "by name, with a record of foo", "partners of each other",
+        "without the name", "with another name",
         "partners with records of each other"])
 def test_primary_of_each_controller(items, expected):
     controllers = {item["metadata"]["name"]: Controller.from_api(item) for item in items}

@@ -50,11 +50,9 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
     """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
     # A user with annotate permission can forge the annotation that names the partner. So a partner
-    # must also have the name of a successor, or the uid that the primary records.
+    # must also have the name of a successor.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
-                       if not controller.owner and (
-                           controller.is_named_for(request.name)
-                           or (primary and primary.partner_uid == controller.uid))),
+                       if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
     successor = _pick_successor(controllers, request, primary, partners)
     return ClientDrivenObserved(
@@ -138,16 +136,21 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
 
 def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
                     primary: Controller | None, partners: list[Controller]) -> Controller | None:
-    return next((controllers[name] for name in _possible_successor_names(request, primary, partners)
+    return next((controllers[name] for name in _possible_successor_names(controllers, request,
+                                                                     primary, partners)
                  if name and name in controllers and name != request.name), None)
 
 
-def _possible_successor_names(request: Request, primary: Controller | None,
+def _possible_successor_names(controllers: t.Mapping[str, Controller], request: Request,
+                              primary: Controller | None,
                               partners: list[Controller]) -> t.Iterator[str | None]:
     """Yield the possible names of the successor, the most certain first."""
     if primary:
         yield primary.takeover["next"] if primary.takeover else None
         yield primary.partner
+        # The uid counts only if the other controller also names the primary.
+        yield from (controller.name for controller in partners_of(controllers, primary.name)
+                    if controller.uid == primary.partner_uid and not controller.owner)
     yield request.next_name
     if primary and not request.rolls_back_update and not primary.has_takeover:
         yield expected_successor(request, primary)[0]
@@ -160,8 +163,7 @@ def _displaced_successors(primary: Controller | None,
     if primary is None or primary.partner is None:
         return ()
     return tuple(partner for partner in partners
-                 if partner.name != primary.partner and partner.uid != primary.partner_uid
-                 and partner.claims_to_be_successor
+                 if partner.name != primary.partner and partner.claims_to_be_successor
                  and partner.partner_uid == primary.uid and partner.generation == 1
                  and partner.replicas == 0 and partner.current == 0 and not partner.is_deleting)
 

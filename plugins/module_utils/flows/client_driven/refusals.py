@@ -152,15 +152,20 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
     advice: tuple[str, ...] = (
         "inspect it:", f"{get_command} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
+    annotate_command = f"{request.kubectl} annotate {request.kind.kubectl_name} {primary.name}"
     has_expected_name = successor.name == request.next_name or successor.is_named_for(primary.name)
-    if primary.partner == successor.name and not has_expected_name:
-        # An annotation of the primary is the only evidence for this successor.
+    has_recorded_uid = successor.uid == primary.partner_uid
+    if has_recorded_uid and primary.partner not in (None, successor.name):
+        advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
+                  f"if {successor.name} is the successor in this update, remove the other name:",
+                  f"{annotate_command} {PARTNER}-", "then run the same task again")
+    elif (has_recorded_uid or primary.partner == successor.name) and not has_expected_name:
+        # Only annotations are evidence for this successor.
         advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
                   f"if {successor.name} was the next_name of this update:",
                   request.command(next_name=successor.name),
                   f"if not, remove the annotations that name {successor.name}:",
-                  f"{request.kubectl} annotate {request.kind.kubectl_name} {primary.name} "
-                  f"{PARTNER}- {PARTNER_UID}- {TAKEOVER}-")
+                  f"{annotate_command} {PARTNER}- {PARTNER_UID}- {TAKEOVER}-")
     raise RolloutError(
         f"{successor.name} already exists and does not belong to this update ({reason}); it has "
         f"{successor.replicas} replicas of {image_names(successor.images)}",

@@ -91,6 +91,9 @@ def primary_of_bar(replicas=3, goal=0, **changes):
                   **changes})
 
 
+UID_OF_BAR = {object_meta.PARTNER_UID: "uid of bar"}
+
+
 def closed_foo(**changes):
     """Return foo with a closed template (see CLOSED), but without the takeover annotation."""
     primary = rc(**changes)
@@ -570,6 +573,23 @@ REFUSALS = {
          "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif bar was the next_name of "
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
+    "without next_name, foo records only the uid of the successor: the command has its name":
+        (UPDATE, [primary_of_bar(2, annotate={**UID_OF_BAR, object_meta.PARTNER: None}),
+                  new_bar(1)],
+         f"bar {NOT_SUCCESSOR} (its name is neither the next_name of this task, nor foo plus the "
+         "value of the deployment label); it has 1 replicas of myimage:v2", "",
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif bar was the next_name of "
+         "this update:\n"
+         f"{COMMAND} 'name=foo next_name=bar image=myimage:v2'\n{REMOVE_ANNOTATIONS}"),
+    "foo records the uid of the successor with another name: the name is removed":
+        (WITH_NEXT_NAME, [primary_of_bar(2, annotate={**UID_OF_BAR, object_meta.PARTNER: "absent"}),
+                          new_bar(1)],
+         f"bar {NOT_SUCCESSOR} (foo names absent with uid uid of bar); it has 1 replicas of "
+         "myimage:v2", "",
+         "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif bar is the successor in "
+         "this update, remove the other name:\n"
+         f"kubectl -n default annotate rc foo {object_meta.PARTNER}-\n"
+         "then run the same task again"),
     "the size in foo's annotation is too large":
         (UPDATE, [old(2, original=300, image="myimage:v2")],
          UNCERTAIN_SIZE.format("foo", 300, 2), "",

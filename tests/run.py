@@ -158,7 +158,7 @@ class Tier:
     minutes: int = 30
     #: Whether the tier runs alongside another single-processor tier.
     takes_one_processor: bool = False
-    #: Whether the tier spends half of its time waiting, so that two such tiers run at a time.
+    #: Whether the tier waits for half of the time. Two such tiers run in parallel.
     waits_often: bool = False
     #: `make test` runs the tier only if a file below these paths has changed. () runs it always.
     files: tuple[str, ...] = ()

@@ -193,9 +193,8 @@ class Namespace:
     def set_image(self, image: str, kind: str = "Deployment") -> None:
         """Change the image of foo, as another client does."""
         containers = [{"name": "web", "image": image}]
-        self.call("PATCH", self.apps_path(f"{kind.lower()}s", "foo"),
-                  {"spec": {"template": {"spec": {"containers": containers}}}},
-                  "application/strategic-merge-patch+json")
+        self._patch_apps_object(f"{kind.lower()}s", "foo",
+                                {"spec": {"template": {"spec": {"containers": containers}}}})
 
     def patch(self, name: str, body: Json, resource: str = "replicationcontrollers") -> Json:
         return self.call("PATCH", self.path(resource, name), body, "application/merge-patch+json")
@@ -240,6 +239,10 @@ class Namespace:
             if error.status == 404:
                 return None
             raise
+
+    def _patch_apps_object(self, resource: str, name: str, body: Json) -> Json:
+        return self.call("PATCH", self.apps_path(resource, name), body,
+                         "application/strategic-merge-patch+json")
 
     def deployments(self) -> list[Json]:
         return self.call("GET", self.apps_path("deployments"))["items"]
@@ -287,8 +290,7 @@ class Namespace:
         return eventually(self.is_rolled_out, "the rollout of the Deployment")
 
     def patch_deployment(self, body: Json, name: str = "foo") -> Json:
-        return self.call("PATCH", self.apps_path("deployments", name), body,
-                         "application/strategic-merge-patch+json")
+        return self._patch_apps_object("deployments", name, body)
 
     # StatefulSets
 
@@ -314,8 +316,7 @@ class Namespace:
                 and counts == [replicas] * 3)
 
     def patch_stateful_set(self, body: Json, name: str = "foo") -> Json:
-        return self.call("PATCH", self.apps_path("statefulsets", name), body,
-                         "application/strategic-merge-patch+json")
+        return self._patch_apps_object("statefulsets", name, body)
 
     # DaemonSets
 
@@ -374,8 +375,7 @@ class Namespace:
                 and counts == [nodes] * 3)
 
     def patch_daemon_set(self, body: Json, name: str = "foo") -> Json:
-        return self.call("PATCH", self.apps_path("daemonsets", name), body,
-                         "application/strategic-merge-patch+json")
+        return self._patch_apps_object("daemonsets", name, body)
 
     # The code under test
 

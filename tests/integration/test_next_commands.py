@@ -29,7 +29,7 @@ class Terminal:
         self.namespace = namespace
 
     def run(self, **options):
-        """Run a task, and return its result, also if it fails."""
+        """Return the result of a task, even of a failed task."""
         options = {"name": "foo", "namespace": self.namespace.name,
                    "kubeconfig": self.namespace.kubeconfig, **options}
         return self._result({option: value

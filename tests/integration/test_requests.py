@@ -80,7 +80,7 @@ def count_events(traffic, chunks):
 
 
 def api_traffic_of(cluster, replicas, **params):
-    """Return the traffic of an update that scales up in one step, and down in one step."""
+    """Return the traffic of an update with one step up and one step down."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_rc(replicas)

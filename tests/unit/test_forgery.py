@@ -203,7 +203,7 @@ class Violation(AssertionError):
 
 
 def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -> Json:
-    """Return a settled controller whose labels select only its own pods."""
+    """Return a settled controller with labels of its own."""
     template = {"metadata": {"labels": {"app": name}},
                 "spec": {"containers": [{"name": "web", "image": image}]}}
     labels = {"app": name}
@@ -901,32 +901,34 @@ def test_the_info_module_lists_all_rollouts_despite_forged_annotations(data):
     assert output_problems(result) == []
 
 
-@pytest.mark.parametrize(
-    "flow, phase", [(flow, phase) for flow in FLOWS for phase in phases_of(flow) if phase != "idle"]
-)
+@pytest.mark.parametrize("flow, phase", [
+    (flow, phase) for flow in FLOWS for phase in phases_of(flow)
+    if phase not in ("idle", "migrating")  # without documents in annotations
+])
 def test_the_info_module_escapes_the_text_of_each_field_of_each_record(flow, phase):
     """Forge each field alone: a random forgery rarely leaves all other fields valid."""
-    for write_count in (2, 4):
-        world = world_after(flow, phase, write_count, False)
-        for name, (_table, _key, item) in world.entries().items():
-            for key, text in (item["metadata"].get("annotations") or {}).items():
-                for field, document in documents_with_text(text, "\x1b[2J\nNext:\n  rm -rf /"):
-                    forged = world.copy()
-                    forged.annotate(name, {key: document})
+    text = "\x1b[2J\nNext:\n  rm -rf /"
+    cases = [(world, name, forgery)
+             for world in (world_after(flow, phase, count, False) for count in (2, 4, 11))
+             for name in world.entries()
+             for forgery in annotations_with_text(world, name, text)]
+    assert cases
+    for world, name, forgery in cases:
+        forged = world.copy()
+        forged.annotate(name, forgery)
 
-                    assert output_problems(forged.info()) == [], f"{name}: {key}: {field}"
+        assert output_problems(forged.info()) == [], f"{name}: {forgery}"
 
 
-def documents_with_text(stored_text: str, text: str) -> t.Iterator[tuple[str, str]]:
-    """Yield the name of each field, and the JSON document with the text in this field."""
-    try:
-        document = json.loads(stored_text)
-    except ValueError:
-        return
-    for field in document if isinstance(document, dict) else ():
-        yield field, json.dumps({**document, field: text})
-        if field in ("from", "to"):
-            yield field, json.dumps({**document, field: dict.fromkeys(document[field], text)})
+def annotations_with_text(world: World, name: str, text: str) -> t.Iterator[dict[str, str]]:
+    """Yield forgeries of the stored documents of a controller, with the text in one field."""
+    annotations = world.entries()[name][2]["metadata"].get("annotations") or {}
+    for key in DOCUMENTS.keys() & annotations.keys():
+        document = json.loads(annotations[key])
+        for field, value in document.items():
+            yield {key: json.dumps({**document, field: text})}
+            if field in ("from", "to"):
+                yield {key: json.dumps({**document, field: dict.fromkeys(value, text)})}
 
 
 @property_test(100)

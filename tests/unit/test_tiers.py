@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check which tiers tests/run.py runs, and its output about failing tiers."""
+"""Test the choice of tiers by tests/run.py, and the output about failed tiers."""
 
 from __future__ import annotations
 

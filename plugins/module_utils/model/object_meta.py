@@ -81,7 +81,7 @@ HOLDER = "baton.kubernetes/holder"
 
 #: Annotations that the last step of the update removes.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_HASH, PAUSED, TAKEOVER)
-#: Annotations that are not copied from one controller to another.
+#: Annotations that stay with one controller.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
 

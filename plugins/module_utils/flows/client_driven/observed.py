@@ -136,8 +136,8 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
 
 def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
                     primary: Controller | None, partners: list[Controller]) -> Controller | None:
-    return next((controllers[name] for name in _possible_successor_names(controllers, request,
-                                                                     primary, partners)
+    names = _possible_successor_names(controllers, request, primary, partners)
+    return next((controllers[name] for name in names
                  if name and name in controllers and name != request.name), None)
 
 

@@ -114,7 +114,7 @@ class Watch:
         return has_event or time.monotonic() - start > WATCH_SECONDS / 2
 
     def _report_error_and_wait(self, status: Json) -> None:
-        """Queue an ERROR event, and wait for restart().
+        """Queue an ERROR event, and wait for restart(), at most WATCH_SECONDS.
 
         The caller of events() then lists the objects. If the API server still responds with an
         error such as 403, the list request raises an exception.

@@ -52,7 +52,7 @@ class Vitals(t.NamedTuple):
                    is_healthy(pod), text(ready, "lastTransitionTime"))
 
 
-#: The first observation of each watched pod, by uid.
+#: Each watched pod at the start of its watch, or when the pod became ready, by uid.
 InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
 #: The pods as last read from the API, by uid.
 CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
@@ -201,7 +201,7 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 
 
 def _pod_causes(request: Request, initial_pod: Vitals, pod: Json) -> list[Cause]:
-    """Return the causes of a failure; [] if the pod was unready in the first observation."""
+    """Return the causes of a failure; [] if the pod has not been ready yet."""
     if not initial_pod.is_ready:
         return []
     current = Vitals.from_api(pod)

@@ -21,7 +21,7 @@ from .identity import canonical, is_name
 
 #: Entry of roll_on for all objects that the containers read.
 AUTO = "auto"
-#: Maximum number of entries in roll_on, and of objects that AUTO stands for.
+#: Maximum number of entries in roll_on, and of the objects of these entries and AUTO together.
 MAX_OBJECTS = 100
 CHECKSUM_LENGTH = 16
 #: Kinds by the words that kubectl accepts.

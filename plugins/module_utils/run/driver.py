@@ -41,7 +41,7 @@ if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
     from .soaking import Soaking
 
-#: Maximum seconds of a wait for a change. (In a fleet, the maximum is shared.MIN_WAIT.)
+#: Maximum seconds of a wait for a change. (In a fleet, at least shared.MIN_WAIT.)
 POLL_INTERVAL = 0.2
 #: Seconds added to each wait for the controller manager. (Frequent observations slow down a
 #: controller manager on the same machine.)

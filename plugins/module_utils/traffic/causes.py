@@ -61,7 +61,7 @@ class Row(t.NamedTuple):
 
 
 def causes(request: TrafficRequest, observed: Observed, related: GatewaysAndPods) -> list[Cause]:
-    """Return the causes, the nearest to the client first."""
+    """Return the causes, in the order of the rows."""
     view, route = View(request, observed, related), observed.route
     common_values = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
                      "cluster_kubectl": shell.kubectl(request.connection),

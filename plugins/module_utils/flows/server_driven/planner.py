@@ -148,6 +148,7 @@ class Planner(Rules[ObservedT]):
         # resume before would replace all old pods.
         if not request.state.rolls_back:
             self.refuse_paused()
+        # | any | an **update** begins, but the server has not observed the last change | wait |
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
@@ -181,6 +182,7 @@ class Planner(Rules[ObservedT]):
                     ends_task=self.restarts_without_wait)
 
     def _resume(self, record: Rollout) -> Decision:
+        # | updating, rolling back | the server has not observed the last change yet | wait |
         if self.is_status_outdated:
             return self.wait_for_progress()
         if not self.observed.is_rolled_out:
@@ -200,6 +202,7 @@ class Planner(Rules[ObservedT]):
         # | updating, rolling back | `wait: false`, and the server is replacing the pods | done |
         if isinstance(decision, Wait) and not self.request.waits:
             return Done(f"the update of {primary.name} is already in progress: {decision.until}")
+        # | updating, rolling back | some pods are not yet new or not yet available | wait |
         return decision
 
     def _end(self, record: Rollout) -> Step:

@@ -11,11 +11,16 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import re
+import subprocess
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from radon.complexity import cc_visit
+from radon.visitors import Function
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,6 +35,12 @@ FRAGMENT = re.compile(
     r"(What|Those|Whose|That|As said|The same|Which|Where|Of|With|One of|All that|Whoever|Who|Its"
     r"|Whether there|Nothing|Anything|Something)\b")
 MAX_LINE_LENGTH = 100  # characters
+#: Above this complexity, radon gives a function the letter D. Unlike ruff, radon also counts
+#: Boolean operators, conditional expressions and comprehensions.
+MAX_RADON_COMPLEXITY = 20
+MAX_RUFF_COMPLEXITY = 12
+#: Adds a kind that the collection does not have.
+NEW_KIND = ROOT / "tests" / "another_kind" / "cloneset.patch"
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -67,6 +78,16 @@ class Source:
                    and node.func.id in ("getattr", "setattr", "hasattr")
                    and not isinstance(node.args[1], ast.Constant) for node in self.nodes)
 
+    def count_bound_methods(self) -> int:
+        """Count the methods that are bound by an assignment, which grep does not find."""
+        return sum(_is_bound_method(node, class_) for class_ in self.nodes
+                   if isinstance(class_, ast.ClassDef)
+                   for node in ast.walk(class_) if isinstance(node, ast.Assign))
+
+    def count_complex_functions(self) -> int:
+        return sum(isinstance(block, Function) and block.complexity > MAX_RADON_COMPLEXITY
+                   for block in cc_visit(self.text))
+
     def count_code_lines(self) -> int:
         """Count the lines other than blank lines, comments and docstrings."""
         documentation_lines: set[int] = set()
@@ -80,6 +101,16 @@ class Source:
             if token.type not in ignored_types:
                 lines.update(range(token.start[0], token.end[0] + 1))
         return len(lines - documentation_lines)
+
+
+def _is_bound_method(assignment: ast.Assign, class_: ast.ClassDef) -> bool:
+    """Return whether an assignment has the form `alias = method` or `self.method = x`."""
+    methods = {node.name for node in class_.body if isinstance(node, ast.FunctionDef)}
+    is_alias = (assignment in class_.body and isinstance(assignment.value, ast.Name)
+                and assignment.value.id in methods)
+    return is_alias or any(isinstance(target, ast.Attribute) and target.attr in methods
+                           and ast.unparse(target.value) == "self"
+                           for target in assignment.targets)
 
 
 def sources(folder: str) -> Iterator[Source]:
@@ -96,6 +127,9 @@ COUNTERS: dict[str, Callable[[Source], int]] = {
     f"lines of more than {MAX_LINE_LENGTH} characters": Source.count_long_lines,
     "typing.cast": Source.count_casts,
     "attributes by a computed name": Source.count_computed_attributes,
+    "methods bound by an assignment": Source.count_bound_methods,
+    f"functions of a complexity over {MAX_RADON_COMPLEXITY} (radon)":
+        Source.count_complex_functions,
     "lines of code, without documentation": Source.count_code_lines,
 }
 
@@ -106,6 +140,10 @@ LIMITS: dict[str, dict[str, int]] = {
         f"lines of more than {MAX_LINE_LENGTH} characters": 0,
         "typing.cast": 7,
         "attributes by a computed name": 0,
+        "methods bound by an assignment": 0,
+        f"functions of a complexity over {MAX_RADON_COMPLEXITY} (radon)": 14,
+        f"functions of a complexity over {MAX_RUFF_COMPLEXITY} (ruff C901)": 0,
+        "files outside of its package that a new kind changes": 4,
     },
     "tests": {
         "variables and parameters whose name is a pronoun or a participle": 2,
@@ -113,13 +151,35 @@ LIMITS: dict[str, dict[str, int]] = {
         f"lines of more than {MAX_LINE_LENGTH} characters": 1,
         "typing.cast": 25,
         "attributes by a computed name": 30,
+        "methods bound by an assignment": 5,
+        f"functions of a complexity over {MAX_RADON_COMPLEXITY} (radon)": 11,
+        f"functions of a complexity over {MAX_RUFF_COMPLEXITY} (ruff C901)": 0,
     },
 }
 
 
+def count_by_ruff(folder: str) -> int:
+    """Count the functions whose complexity ruff reports."""
+    command = ["ruff", "check", "--select", "C901", "--output-format", "json", folder,
+               "--config", f"lint.mccabe.max-complexity={MAX_RUFF_COMPLEXITY}"]
+    return len(json.loads(subprocess.run(command, cwd=ROOT, capture_output=True,
+                                         check=False).stdout))
+
+
+def count_files_of_a_new_kind() -> int:
+    """Count the existing files that the walk-through of a new kind changes."""
+    paths = re.findall(r"^--- a/(\S+)$", NEW_KIND.read_text("utf-8"), re.MULTILINE)
+    return len(paths)
+
+
 def count_all(folder: str) -> dict[str, int]:
     files = list(sources(folder))
-    return {title: sum(map(count, files)) for title, count in COUNTERS.items()}
+    counts = {title: sum(map(count, files)) for title, count in COUNTERS.items()}
+    counts[f"functions of a complexity over {MAX_RUFF_COMPLEXITY} (ruff C901)"] = count_by_ruff(
+        folder)
+    if folder == "plugins":
+        counts["files outside of its package that a new kind changes"] = count_files_of_a_new_kind()
+    return counts
 
 
 def main() -> int:

@@ -314,8 +314,10 @@ class _Run(_Task):
         self.deadlines.reset()
 
     def end(self) -> None:
-        with contextlib.closing(self.leases):
+        try:
             self.recorder.record_pending_events()
+        finally:
+            self.leases.release()
 
     def apply(self, observed: Observed, step: Step) -> bool:
         """Apply a step, or return False if it has to be planned again. Raises RolloutError."""

@@ -156,8 +156,6 @@ class TaskLeases:
         self._send_all([lease.release for lease in self._leases])
         self.mark_task_as_ended()
 
-    close = release
-
     def delete_abandoned(self) -> None:
         """Delete Leases that look abandoned. A live holder would create a deleted Lease again."""
         if self._request.lock:

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import building
 
 #: Files with a row for each kind. All other code of a kind is in its own package.
@@ -14,6 +17,16 @@ SHARED_FILES = {"flows/choice.py", "model/kinds.py", "model/server_driven.py", "
 def test_patch_adds_a_package_and_a_few_rows():
     names = {name.removeprefix("plugins/module_utils/") for name in building.files()}
     assert {name for name in names if not name.startswith("flows/cloneset/")} == SHARED_FILES
+
+
+def test_patched_files_have_no_lint_error(tmp_path):
+    collection = building.build(tmp_path) / "ansible_collections" / "baton" / "kubernetes"
+    shutil.copy(building.ROOT / "pyproject.toml", collection)
+
+    result = subprocess.run(["ruff", "check", "plugins"], cwd=collection, capture_output=True,
+                            text=True, check=False)
+
+    assert result.returncode == 0, result.stdout
 
 
 def test_clone_set_is_updated_on_the_simulated_cluster(tmp_path):

@@ -12,6 +12,7 @@ root, containers or network.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -246,10 +247,17 @@ class Cluster:
         }
 
     def __enter__(self) -> Cluster:
+        # At the end of the program, Python runs no __exit__ of a daemon thread.
+        atexit.register(self._down_at_exit, os.getpid())
         return self
 
     def __exit__(self, *exception: object) -> None:
+        atexit.unregister(self._down_at_exit)
         self.down()
+
+    def _down_at_exit(self, pid: int) -> None:
+        if os.getpid() == pid:  # not in a forked process
+            self.down()
 
     # The folder
 

@@ -168,6 +168,32 @@ def test_interrupted_up_leaves_no_processes_or_files(interrupt: signal.Signals) 
     assert_removed(name)
 
 
+PROGRAM_WITH_WORKERS = """
+import contextlib, sys, time
+sys.path.insert(0, sys.argv[1])
+import embedded, workers
+workers.prepare_program()
+def run(_resource, name):
+    with embedded.up(name):
+        print("up", flush=True)
+        time.sleep(600)
+workers.run_jobs([sys.argv[2]], 1, lambda _number: contextlib.nullcontext(), run)
+"""
+
+
+def test_terminated_program_leaves_no_cluster_of_a_worker() -> None:
+    name = f"{NAME}-w"
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM_WITH_WORKERS, str(Path(embedded.__file__).parent), name],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "up\n"
+        process.terminate()
+        assert process.wait(30) == 143
+
+    assert_removed(name)
+
+
 def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None:
     broken_server = tmp_path / "kube-apiserver"
     broken_server.write_text("#!/bin/sh\necho no license to serve\nexit 1\n", encoding="utf-8")

@@ -401,7 +401,7 @@ def new_records(name: str) -> dict[str, dict[str, str]]:
     if files:
         records["change"][name.removesuffix("-sample")] = tier_digest(name, files)
     is_full = name in ALL_TIERS and (files or name not in CHANGE_TIERS)
-    if is_full and os.environ.get("CI") == "true" and not date_of_pass(name):
+    if is_full and not date_of_pass(name):
         records["all"][name] = f"{date} {tier_digest(name, all_files(name))}"
     return records
 
@@ -426,7 +426,7 @@ def run(name: str, output: IO[str] | None = None) -> Result:
     print(f"== {name}", flush=True, file=output)
     start, records = time.monotonic(), new_records(name)
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
-    if not failed:
+    if not failed and os.environ.get("CI") == "true":  # otherwise, tests may have been skipped
         record_pass(name, records)
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 

@@ -100,6 +100,7 @@ def two_tier_runner(runner, monkeypatch, tmp_path):
     (tmp_path / "tests" / "verified.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     monkeypatch.setattr(runner, "VERIFIED", tmp_path / "tests" / "verified.json")
+    monkeypatch.setenv("CI", "true")
     monkeypatch.setattr(runner, "CHANGE_TIERS", ("unit", "node-sample"))
     monkeypatch.setattr(runner, "TIERS", {
         "unit": runner.Tier(["true"]),
@@ -118,6 +119,15 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner,
     assert run_tiers() == [("unit", "passed"), ("node-sample", "passed")]
     (tmp_path / "node.py").write_text('"""A node."""\n\n# two\n2  # nodes\n', encoding="utf-8")
     assert run_tiers() == [("unit", "passed"), ("node-sample", "NOT RUN")]
+
+
+def test_a_tier_runs_again_after_a_pass_that_may_have_skipped_tests(
+        two_tier_runner, monkeypatch, capsys):
+    monkeypatch.setenv("CI", "")
+    two_tier_runner.main(["--change"])
+    two_tier_runner.main(["--change"])
+
+    assert "NOT RUN" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content, rest", [
@@ -140,7 +150,6 @@ def full_tiers(two_tier_runner, monkeypatch, tmp_path, capsys):
     """
     monkeypatch.setattr(two_tier_runner, "CHANGE_TIERS", ("unit-sample", "node-sample"))
     monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
-    monkeypatch.setenv("CI", "true")
 
     def run(path="README.md", text="", **environment):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

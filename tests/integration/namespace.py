@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import kubernetes
+from documented import with_documented_keys
 from external import external_kubeconfig
 from kubernetes.client.exceptions import ApiException
 from objects import Json, as_kind, eventually, manifest, permissions, role_rules
@@ -396,7 +397,7 @@ class Namespace:
                                 splits=Follower(choose(request), gateway))
         finally:
             gateway.close()
-        return {**result, "requests": gateway.requests}
+        return {**with_documented_keys(result), "requests": gateway.requests}
 
     def command(self, **params: t.Any) -> str:
         return parse_request({"name": "foo", "namespace": self.name, **params}).command()
@@ -406,8 +407,8 @@ class Namespace:
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watched_kinds)
         with contextlib.closing(gateway):
-            return {**driver.simulate(choose(request), request, gateway),
-                    "requests": gateway.requests}
+            result = with_documented_keys(driver.simulate(choose(request), request, gateway))
+            return {**result, "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:
         return KubernetesGateway(Connection({"kubeconfig": self.kubeconfig, **params}, {}),

@@ -12,6 +12,7 @@ import threading
 import pytest
 from builders import NOW, UPDATE
 from cluster_models import ClusterModel
+from documented import with_documented_keys
 from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -125,11 +126,13 @@ class Cluster(IdleGateway):
         return [argument for name, argument in self.calls if name == verb]
 
     def run(self, request=UPDATE, **more):
-        return driver.run(choose(request), request, self, self.clock, **more)
+        return with_documented_keys(
+            driver.run(choose(request), request, self, self.clock, **more))
 
     def error(self, request=UPDATE, **more):
         with pytest.raises(RolloutError) as error:
             self.run(request, **more)
+        with_documented_keys(error.value.as_result())
         return error.value
 
     def stall(self):

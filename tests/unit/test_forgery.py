@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
+from documented import with_documented_keys
 from forged import (
     DOCUMENTS,
     FIELDS,
@@ -436,7 +437,8 @@ class World:
         request = parse_request(options)
         clock = SimulatedClock()
         gateway = CheckingGateway(self, request, clock, writes_before_kill)
-        return driver.run(choose(request), request, gateway, clock, self.messages.append)
+        return with_documented_keys(
+            driver.run(choose(request), request, gateway, clock, self.messages.append))
 
     def info(self) -> Json:
         request = parse_request({"name": "any", "kind": self.kind, "state": "rolled_back"})

@@ -324,7 +324,7 @@ def test_progress_line_of_a_wait(pod_cause, expected):
     assert report.wait_line("waiting: next 7/10 available, foo 3", "shop", *pod_cause) == expected
 
 
-def test_entry_of_a_step_has_the_documented_keys():
+def test_entry_of_a_step():
     assert report.steps_entry(step(Action.SCALE, 3, 2), NOW) == {
         "action": "scale", "kind": "ReplicationController", "name": "foo", "from": 3, "to": 2,
         "at": NOW}

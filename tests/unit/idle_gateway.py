@@ -19,6 +19,9 @@ class IdleGateway:
     def objects(self, resource):
         return []
 
+    def may_list_pods(self):
+        return True
+
     def revisions(self, uids):
         return None
 

@@ -95,6 +95,8 @@ class SplitCluster(PodCountingCluster):
 
     def list_all(self, path, query):
         self.requests.append(path)
+        if path not in ("services", "endpointslices"):
+            return [], ""
         if path == "services":
             return list(self.world.services.values()), ""
         return [{"metadata": {"labels": {SERVICE_NAME: name},
@@ -106,9 +108,6 @@ class SplitCluster(PodCountingCluster):
 
     def get(self, path, kind, namespace, name):
         return None
-
-    def page(self, path, query):
-        return {}
 
     def find(self, kind, name):
         if kind != "HTTPRoute":

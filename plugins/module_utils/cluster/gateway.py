@@ -56,7 +56,10 @@ class Gateway(RealCluster, t.Protocol):
         """Return the user's RBAC rules in the namespace, or None if refused or incomplete."""
 
     def objects(self, resource: str) -> list[Json] | None:
-        """Return the first page of the objects of a resource, or None if the list is refused."""
+        """Return all objects of a resource, or None if the list is refused."""
+
+    def may_list_pods(self) -> bool:
+        """Return whether the server permits a list of the pods."""
 
     def absence_reason(self, name: str) -> str:
         """Return the reason why there is no controller `name`, or ""."""

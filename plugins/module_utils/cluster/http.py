@@ -263,10 +263,11 @@ class Http:
                 items, continue_token, was_restarted = [], "", True  # the token has expired
                 continue
             # In an empty PartialObjectMetadataList, items is null.
-            items += map(_drop_field_sets, page.get("items") or [])
-            continue_token = page["metadata"].get("continue")
+            items += map(_drop_large_fields, page.get("items") or [])
+            metadata = mapping(page, "metadata")
+            continue_token = text(metadata, "continue")
             if not continue_token:
-                return items, page["metadata"]["resourceVersion"]
+                return items, text(metadata, "resourceVersion")
         raise ResponseTooLarge(f"there are more than {MAX_OBJECTS} objects at {path}")
 
 
@@ -283,8 +284,9 @@ class GatewayPart:
         self._completed_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 
 
-def _drop_field_sets(item: Json) -> Json:
-    """Remove the field sets in managedFields, which take half of the memory."""
+def _drop_large_fields(item: Json) -> Json:
+    """Remove the field sets in managedFields, and the images of a node: most of the memory."""
+    mapping(item, "status").pop("images", None)
     for entry in objects(mapping(item, "metadata"), "managedFields"):
         entry.pop("fieldsV1", None)
     return item

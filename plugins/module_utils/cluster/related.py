@@ -61,10 +61,18 @@ class RelatedObjects(GatewayPart):
 
     def objects(self, resource: str) -> list[Json] | None:
         try:
-            return self.http.page(self.collection_path(resource), {}).get("items") or []
+            return self.http.list_all(self.collection_path(resource), {})[0]
         except Refused as refused:
             self._raise_if_server_fails(refused)
             return None
+
+    def may_list_pods(self) -> bool:
+        try:
+            self.http.send("GET", f"{self._pods_path}?limit=1")
+        except Refused as refused:
+            self._raise_if_server_fails(refused)
+            return False
+        return True
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of the controllers with these uids. () means all.

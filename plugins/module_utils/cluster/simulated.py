@@ -101,6 +101,9 @@ class SimulatedGateway:
     def absence_reason(self, name: str) -> str:
         return self._real.absence_reason(name)
 
+    def may_list_pods(self) -> bool:
+        return self._real.may_list_pods()
+
     def objects(self, resource: str) -> list[Json] | None:
         objects = self._real.objects(resource)
         return objects and [self._autoscalers.get(item["metadata"]["uid"], item)

@@ -169,6 +169,9 @@ class SharedGateway:
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         return self._gateway.watched_pods(controller)
 
+    def may_list_pods(self) -> bool:
+        return self._gateway.may_list_pods()
+
     def relist_pods(self) -> None:
         self._gateway.relist_pods()
 

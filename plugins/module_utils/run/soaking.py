@@ -62,7 +62,7 @@ class Soaking:
 
         Raises RolloutError without permission to list pods.
         """
-        if self._gateway.objects("pods") is None:
+        if not self._gateway.may_list_pods():
             raise pods_not_listed_error(request)
         if events := self._gateway.warnings():
             self._old_pod_reasons = pod_health.event_reasons(

@@ -103,13 +103,13 @@ class ClusterReader:
     def _pods(self, selector: Json) -> tuple[Json, ...] | None:
         try:
             query = {"labelSelector": label_selector(selector)}
-            return tuple(objects(self._gateway.http.page(
-                self._gateway.collection_path("pods"), query), "items"))
+            return tuple(self._gateway.http.list_all(
+                self._gateway.collection_path("pods"), query)[0])
         except Refused:
             return None
 
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
-        """Return the first page of objects, or [] if the objects cannot be read.
+        """Return all objects, or [] if the objects cannot be read.
 
         Use the first of `versions` in which the server has the resource.
         """
@@ -117,7 +117,7 @@ class ClusterReader:
             path = (f"/apis/{resource.group}/{path_segment(version)}/namespaces/{self._namespace}/"
                     f"{resource.plural}")
             try:
-                return objects(self._gateway.http.page(path, {}), "items")
+                return self._gateway.http.list_all(path, {})[0]
             except Refused as refused:
                 if refused.status != 404:
                     return []

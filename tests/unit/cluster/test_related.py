@@ -13,6 +13,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.preflight import (
+    RESOURCES,
+    ROLLOUTS,
+)
 
 
 @pytest.mark.parametrize("response, rules", [
@@ -38,6 +42,41 @@ def test_related_objects_with_and_without_permission(gateway, api, resource, pat
 
     assert [gateway.objects(resource) for _round in range(3)] == [[{"a": 1}], [], None]
     assert api.sent[0] == ("GET", f"{path}?limit=500")
+
+
+@pytest.mark.parametrize("resource", [*RESOURCES.values(), ROLLOUTS])
+def test_related_objects_of_all_pages(gateway, api, resource):
+    """An autoscaler, budget or Rollout after the first page is in use, too."""
+    api.answers += [answer({"kind": "List", "metadata": {"continue": "x"}, "items": [{"a": 1}]}),
+                    answer({"kind": "List", "metadata": {}, "items": [{"a": 2}]})]
+
+    assert gateway.objects(resource) == [{"a": 1}, {"a": 2}]
+    assert ["continue=x" in path for _method, path in api.sent] == [False, True]
+
+
+def test_refused_second_page_of_related_objects_gives_none(gateway, api):
+    api.answers += [answer({"kind": "List", "metadata": {"continue": "x"}, "items": [{"a": 1}]}),
+                    status(403)]
+
+    assert gateway.objects("services") is None
+
+
+def test_images_of_nodes_are_not_stored(gateway, api):
+    """A node lists up to 50 images, which are most of its size."""
+    node = {"metadata": {"name": "a"}, "status": {"images": [{"names": ["x"]}], "capacity": {}}}
+    api.answers.append(answer({"kind": "NodeList", "metadata": {}, "items": [node]}))
+
+    assert gateway.objects("nodes") == [{"metadata": {"name": "a"}, "status": {"capacity": {}}}]
+
+
+@pytest.mark.parametrize("response, is_permitted", [
+    (answer({"kind": "PodList", "metadata": {"continue": "x"}, "items": [{}]}), True),
+    (status(403), False)])
+def test_permission_to_list_pods_takes_one_pod(gateway, api, response, is_permitted):
+    api.answers.append(response)
+
+    assert gateway.may_list_pods() is is_permitted
+    assert api.sent == [("GET", "/api/v1/namespaces/default/pods?limit=1")]
 
 
 @pytest.mark.parametrize("uids, selector", [

@@ -52,8 +52,8 @@ class ObservedCluster(Cluster):
     def warnings(self):
         return self.events
 
-    def objects(self, resource):
-        return None if resource == "pods" and not self.may_read_pods else super().objects(resource)
+    def may_list_pods(self):
+        return self.may_read_pods
 
     def watched_pods(self, controller):
         if not self.may_read_pods:

@@ -47,11 +47,11 @@ class Server:
             raise refusal(path)
         return self.groups
 
-    def page(self, path, query):
+    def list_all(self, path, query):
         self.paths.append(path)
         if path not in self.lists:
             raise refusal(path, 404 if "/v10/" in path else 403)
-        return {"items": self.lists[path]}
+        return self.lists[path], ""
 
     def get(self, path, kind, namespace, name):
         if (namespace, name) not in self.objects_by_key:

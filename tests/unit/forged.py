@@ -33,6 +33,8 @@ UID = "uid of {}"
 TRACE_COMMAND = "touch /tmp/forged"
 #: A depth of JSON that no parser accepts, and a length that no message has.
 DEPTH, LENGTH = 10_000, 100_000
+#: A depth of JSON that Python parses, but encodes only for some callers.
+ALLOWED_DEPTH = 900
 
 NAMES = (PAYMENTS, IDLE, "foo", "absent")
 PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/http:x:80/proxy/y",
@@ -43,7 +45,8 @@ NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", 
            " 3", "3.0", "NaN", "Infinity",
            "\u0663", "9" * 5000)
 JSON_TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
-              "[" * DEPTH + "]" * DEPTH, '{"a":' * DEPTH + "1" + "}" * DEPTH)
+              "[" * DEPTH + "]" * DEPTH, '{"a":' * DEPTH + "1" + "}" * DEPTH,
+              '{"a":' * ALLOWED_DEPTH + "1" + "}" * ALLOWED_DEPTH)
 SUBSTITUTION = f"$({TRACE_COMMAND})"
 #: Texts that are dangerous for a terminal, a shell, a template or a message.
 DANGEROUS_TEXTS = ("\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
@@ -63,6 +66,9 @@ INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [
 IMAGES = {"web": "myimage:v9"}
 TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+#: A template that nests too deeply, as JSON.
+DEEP_TEMPLATE = json.dumps({**TEMPLATE, "x": 0}).replace(
+    ": 0", ": " + "[" * ALLOWED_DEPTH + "]" * ALLOWED_DEPTH)
 #: Plausible documents by annotation. Forgeries change some of their fields.
 DOCUMENTS: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
@@ -258,7 +264,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
               "spec.renewTime": _TIMES,
               "spec.acquireTime": _TIMES, "spec.leaseTransitions": _COUNTS,
               "metadata.annotations": (KEYS[object_meta.HOLDER],)},
-    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS),
+    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), DEEP_TEMPLATE, *TEXTS),
                            "data.hash": HOSTILE_TEXTS, "data.uid": HOSTILE_TEXTS,
                            "data.manifest": INVALID_VALUES,
                            "data.deployment": INVALID_VALUES,

@@ -25,6 +25,7 @@ import pytest
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from documented import with_documented_keys
 from forged import (
+    DEEP_TEMPLATE,
     DOCUMENTS,
     FIELDS,
     IDLE,
@@ -721,6 +722,7 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
                       for document in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
         data = draw(st.just({"template": json.dumps(TEMPLATE)})
+                    | st.just({"template": DEEP_TEMPLATE})
                     | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(migration_data)
                     | st.sampled_from(INVALID_VALUES))
         labels = draw(st.sampled_from([{object_meta.HISTORY: uid},

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, objects, text
-from . import discovery
+from . import discovery, json_text
 from .connection import Connection
 from .refused import RETRIED_STATUSES, Refused
 
@@ -295,7 +295,7 @@ def _drop_large_fields(item: Json) -> Json:
 def _parse(data: bytes, server: str) -> Json | None:
     """Return the object in a response, or None if the JSON is invalid. Raises RolloutError."""
     try:
-        response = json.loads(data)
+        response = json_text.parse(data)
     except ValueError:
         return None
     # Only the response of /version has no kind.

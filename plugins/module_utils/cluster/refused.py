@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import typing as t
 
@@ -14,6 +13,7 @@ from ..flows.handover import CLOSED, PRIORITY_PATH
 from ..model.errors import RolloutError
 from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
+from . import json_text
 
 RETRIED_STATUSES = {408, 429, 500, 502, 503, 504}
 #: The message (status 500) if a webhook with failurePolicy Fail does not respond.
@@ -25,7 +25,7 @@ class Refused(Exception):
 
     def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
         try:
-            content = json.loads(body)
+            content = json_text.parse(body)
             is_status = isinstance(content, dict) and content.get("kind") == "Status"
             #: The Status object, or {}.
             self.status_object = content if is_status else {}

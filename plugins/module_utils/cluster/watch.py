@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
 import time
@@ -15,6 +14,7 @@ from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
+from . import json_text
 from .http import CONNECT_TIMEOUT, Http, backoff
 
 #: The parameter timeoutSeconds of a watch.
@@ -101,7 +101,7 @@ class Watch:
                 response.close()
                 raise ValueError("an event is too large")
             for line in filter(None, lines):
-                event = json.loads(line)
+                event = json_text.parse(line)
                 if event["type"] == "ERROR":
                     self._report_error_and_wait(event["object"])
                     return has_event

@@ -10,7 +10,7 @@ import json
 import re
 import typing as t
 
-from .fields import Json, is_count
+from .fields import Json, is_count, nests_too_deeply
 from .identity import is_name
 
 #: Maximum length of a string, and maximum entries of a mapping, in an annotation.
@@ -21,12 +21,12 @@ LABEL_KEY = re.compile(
 
 
 def json_object(text: str | None) -> Json | None:
-    """Return the JSON object in the text, or None."""
+    """Return the JSON object in the text, or None, also if the object nests too deeply."""
     try:
         value = json.loads(text or "null")
     except (TypeError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not nests_too_deeply(value) else None
 
 
 def go_json(value: t.Any) -> str:
@@ -36,9 +36,12 @@ def go_json(value: t.Any) -> str:
 
 
 def is_pod_template(value: Json) -> bool:
-    """Return whether the fields that baton.kubernetes reads from a template have valid types."""
+    """Return whether the fields that baton.kubernetes reads from a template have valid types.
+
+    A template that nests too deeply is invalid.
+    """
     spec = value.get("spec")
-    if not isinstance(spec, dict):
+    if not isinstance(spec, dict) or nests_too_deeply(value):
         return False
     containers, init_containers = spec.get("containers") or [], spec.get("initContainers") or []
     if not containers or not isinstance(containers, list) or not isinstance(init_containers, list):

@@ -114,6 +114,17 @@ def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEP
     return [map_texts(item, change, depth - 1) for item in value]
 
 
+def nests_too_deeply(value: t.Any, depth: int = MAX_DEPTH) -> bool:
+    """Return whether lists and mappings of a JSON value nest deeper than `depth` levels.
+
+    Comparisons and the JSON encoder raise RecursionError, at a depth that depends on the caller's.
+    """
+    if not isinstance(value, (dict, list)):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return not depth or any(nests_too_deeply(part, depth - 1) for part in parts)
+
+
 def _cut_middle(text_: str) -> str:
     # An error message begins with the name of the object, and ends with the root cause.
     half_length = MAX_TEXT_LENGTH // 2 - 3

@@ -437,7 +437,8 @@ def stored_controller(item: Json) -> StoredController | None:
                 and fields.is_count(spec.get("replicas"))
                 and fields.is_count(spec.get("minReadySeconds"))
                 and values.is_string_mapping(fields.mapping(template, "metadata", "labels"))
-                and bool(containers) and all(fields.text(entry, "name") for entry in containers))
+                and bool(containers) and all(fields.text(entry, "name") for entry in containers)
+                and not fields.nests_too_deeply(data))
     return t.cast(StoredController, data) if is_valid else None
 
 

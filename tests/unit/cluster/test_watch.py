@@ -144,6 +144,18 @@ def test_deletion_of_an_earlier_controller_with_the_same_name_is_ignored(gateway
     assert gateway.controllers()["foo"] == PRIMARY
 
 
+def test_watch_continues_after_a_deep_object(gateway, api):
+    deep = (b'{"type": "ADDED", "object": {"metadata": {"name": "bar", "resourceVersion": "11"}, '
+            b'"data": ' + b"[" * 2_000 + b"]" * 2_000 + b"}}\n")
+    deep_watch = watch.Watch(gateway.http, RC_PATH, {}, "10")
+    api.watches.append(stream(tail=deep))
+
+    (received_event,) = deep_watch.events(30)
+    deep_watch.stop()
+
+    assert received_event["object"]["metadata"]["name"] == "bar"
+
+
 @pytest.mark.parametrize("failure", [
     stream({"type": "ERROR", "object": {"kind": "Status", "code": 410}}), status(410), status(500),
     status(403)],

@@ -16,6 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields impo
     display_text,
     escape_unprintable,
     map_texts,
+    nests_too_deeply,
 )
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
@@ -70,6 +71,15 @@ def test_map_texts_changes_keys_and_cuts_deep_values():
     assert str(map_texts(nested, display_text)).count("a") == MAX_DEPTH
     while nested:  # one level at a time: Python crashes if it frees all levels at once
         nested = nested["a"]
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [1, inner], lambda inner: {"a": 1, "b": inner}])
+def test_values_above_the_maximum_depth_nest_too_deeply(wrap):
+    value = "text"
+    for _level in range(MAX_DEPTH):
+        value = wrap(value)
+
+    assert not nests_too_deeply(value) and nests_too_deeply(wrap(value))
 
 
 def test_escape_unprintable_keeps_allowed_characters():

@@ -10,7 +10,7 @@ import json
 import pytest
 from builders import rc, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields, object_meta
 
 
 def test_keys_are_stable():
@@ -105,6 +105,28 @@ def test_stored_revision_round_trip():
 def test_revision_without_template_is_ignored(data):
     assert object_meta.stored_revision({**controller_revision(object_meta.Revision(1, template())),
                                         "data": data}) is None
+
+
+@pytest.mark.parametrize("depth", [fields.MAX_DEPTH, 150, 940])
+def test_stored_objects_that_nest_too_deeply_are_ignored(depth):
+    """Python could not compare or encode them, and the error would end the task."""
+    deep: list = []
+    for _level in range(depth):
+        deep = [deep]
+    stored = {**template(), "deep": deep}
+    data = {"spec": {"template": stored}, "template": json.dumps(stored)}
+    item = {"metadata": {"name": "foo-1"}, "revision": 1, "data": data}
+    manifest = {"metadata": {"name": "foo", "labels": {}, "annotations": {}},
+                "spec": {"selector": {"app": "foo"}, "replicas": 1, "minReadySeconds": 0,
+                         "template": stored}}
+    migration = {"data": {"hash": "0123456789", "uid": "u", "manifest": manifest}}
+    readers = [(object_meta.stored_revision, item), (object_meta.server_revision, item),
+               (object_meta.stored_controller, migration)]
+
+    assert [read(stored_item) for read, stored_item in readers] == [None, None, None]
+    del stored["deep"]
+    data["template"] = json.dumps(stored)
+    assert all(read(stored_item) for read, stored_item in readers)
 
 
 def test_unreadable_record_is_empty():

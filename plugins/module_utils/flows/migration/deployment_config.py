@@ -11,11 +11,11 @@ openshift/library-go, pkg/apps/appsutil). I/O only through Cluster.
 
 from __future__ import annotations
 
-import json
 import shlex
 import typing as t
 
 from ...model import object_meta
+from ...model.annotation_values import json_object
 from ...model.fields import Json, display_text, mapping, number, objects, text, values
 from ...model.identity import canonical
 from ...model.kinds import Kind
@@ -191,9 +191,8 @@ def _has_template_changed(config: DeploymentConfig, rollout: Controller) -> bool
 
     Source: HasLatestPodTemplate (openshift/library-go, pkg/apps/appsutil).
     """
-    try:
-        decoded_config = json.loads(rollout.annotations.get(_ENCODED_CONFIG, ""))
-    except (ValueError, RecursionError):
+    decoded_config = json_object(rollout.annotations.get(_ENCODED_CONFIG))
+    if decoded_config is None:
         return config.images != rollout.images
     template = mapping(decoded_config, "spec", "template")
     return canonical(without_label(template, "")) != canonical(without_label(config.template, ""))

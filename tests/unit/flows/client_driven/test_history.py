@@ -22,6 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     NoSuchController,
     RolloutError,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import MAX_DEPTH
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
@@ -399,6 +400,24 @@ def test_forged_revision_does_not_hide_the_stored_one(changes):
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
     world.run_task(**rollback_to(1))
     assert world.images() == {"foo": "myimage:v1"}
+
+
+@pytest.mark.parametrize("callers", [0, 30, 60])
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 500, *range(800, 1000, 5), 100_000])
+def test_deep_template_of_another_client_is_no_revision(depth, callers):
+    """Whether Python can encode a deep template depends on the number of callers."""
+    template = ('{"spec": {"containers": [{"name": "web"}], "x": '
+                + "[" * depth + "]" * depth + "}}")
+    world = World(rc(replicas=1))
+    item = {"metadata": {"name": "mine", "labels": {object_meta.HISTORY: "uid of foo"},
+                         "ownerReferences": [{"uid": "uid of foo", "controller": True}]},
+            "revision": 1, "data": {"template": template}}
+
+    def read(remaining_callers):
+        return (read(remaining_callers - 1) if remaining_callers
+                else history.proven_revisions([item], world.controllers()["foo"]))
+
+    assert object_meta.stored_revision(item) is None and read(callers) == []
 
 
 def test_revisions_with_the_same_number_are_hidden_and_refused():

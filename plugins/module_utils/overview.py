@@ -25,6 +25,9 @@ from .run import fleet
 if t.TYPE_CHECKING:
     from .flows.migration.in_progress import MigrationInProgress
 
+#: Of a controller's new pods in a result, and of its old pods.
+MAX_PODS = 500
+
 
 def read_status(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
@@ -54,9 +57,7 @@ def rollouts_with_new_pods(flow: Flow, request: Request, gateway: KubernetesGate
         primary_request = dataclasses.replace(request, name=name)
         observed = _observe(flow, primary_request, gateway, revisions)
         status = flow.status(primary_request, observed)
-        holders = [holder for holder in status.holders if holder.new_labels is not None]
-        rollouts.append({"name": name,
-                         "pods": [pod for pod in _pods(gateway, holders) if pod["is_new"]]})
+        rollouts.append({"name": name, "pods": _pods(gateway, status.holders, are_all_new=True)})
     return rollouts
 
 
@@ -158,8 +159,23 @@ def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGat
     return revisions
 
 
-def _pods(gateway: KubernetesGateway, holders: t.Iterable[Holder]) -> list[Json]:
-    return [report.pod_fields(item, holder.is_new(labels_of(item))
-                              if holder.has_known_labels else None)
-            for holder in holders for item in gateway.pods(holder.controller)
-            if "deletionTimestamp" not in item["metadata"]]
+def _pods(gateway: KubernetesGateway, holders: t.Iterable[Holder],
+          are_all_new: bool = False) -> list[Json]:
+    """Return the entries for the new and the old pods, or only for the new pods.
+
+    Returns at most MAX_PODS new and MAX_PODS old pods of each controller. Unready pods come first,
+    since a check may require that all pods are ready.
+    """
+    entries: list[Json] = []
+    for holder in holders:
+        labels = holder.new_labels if are_all_new and holder.has_known_labels else {}
+        if labels is None:
+            continue
+        pods = [report.pod_fields(item, holder.is_new(labels_of(item))
+                                  if holder.has_known_labels else None)
+                for item in gateway.pods(holder.controller, labels)
+                if "deletionTimestamp" not in item["metadata"]]
+        pods.sort(key=lambda pod: bool(pod["is_ready"]))
+        for is_new in (True,) if are_all_new else (False, None, True):
+            entries += [pod for pod in pods if pod["is_new"] is is_new][:MAX_PODS]
+    return entries

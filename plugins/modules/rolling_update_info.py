@@ -50,8 +50,8 @@ options:
       and O(context), the default is the namespace of the pod.
     type: str
   pods:
-    description: Whether to return the pods of each controller and of its successor (at most 500
-      pods of each).
+    description: Whether to return the pods of each controller and of its successor. Of each, at
+      most 500 new pods and 500 old pods are returned, first the pods that are not ready.
     type: bool
     default: false
   kind:

@@ -10,7 +10,7 @@ from builders import rc, template
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils import overview, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import spec as analysis_spec
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -56,6 +56,7 @@ class World(Cluster):
     def __init__(self, kind):
         super().__init__()
         self.kind, self.cluster, self.hides_revisions = Kind(kind), model(kind), False
+        self.unready_names = ()
         self.cluster.settle()
         self.on_wait = self.cluster.settle
         pod_model = getattr(self.cluster, "sets", self.cluster)
@@ -65,10 +66,12 @@ class World(Cluster):
     def revisions(self, uids):
         return None if self.hides_revisions else self.cluster.revisions(uids)
 
-    def pods(self, controller):
+    def pods(self, controller, labels=None):
         return [{"metadata": {"name": pod.name, "uid": pod.uid, "labels": pod.labels}, "spec": {},
-                 "status": {}}
-                for pod in self.live_pods(controller.selector) if pod.owner_uid == controller.uid]
+                 "status": {"conditions": [{"type": "Ready",
+                                            "status": str(pod.name not in self.unready_names)}]}}
+                for pod in self.live_pods({**controller.selector, **(labels or {})})
+                if pod.owner_uid == controller.uid]
 
     watched_pods = pods
 
@@ -181,6 +184,24 @@ def test_analysis_without_the_revision_of_the_new_pods_names_the_cause(daemon_se
     assert error.value.next_command.splitlines() == [
         "run the same task again", "or:", "ansible localhost -m baton.kubernetes.rolling_update -a "
         "'name=foo kind=DaemonSet state=rolled_back'"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limit_of_listed_pods_hides_no_new_pod_and_no_unready_pod(make_world, monkeypatch, kind):
+    """A check of a release requires that all listed new pods are ready."""
+    world = make_world(kind)
+    world.update(image="myimage:v2", pause_at="2" if kind != "DaemonSet" else None)
+    new_names, old_names = pods_of_info(world)
+    monkeypatch.setattr(overview, "MAX_PODS", 1)
+    for name in new_names:
+        world.unready_names = (name,)
+
+        listed_new_names, listed_old_names = pods_of_info(world)
+
+        assert listed_new_names == {name} and len(listed_old_names) == min(1, len(old_names))
+        request = parse_request({"name": "foo", "kind": kind, "image": "myimage:v2"})
+        (rollout,) = overview.rollouts_with_new_pods(choose(request), request, world, ["foo"])
+        assert [(pod["name"], pod["is_new"]) for pod in rollout["pods"]] == [(name, True)]
 
 
 @pytest.mark.parametrize("hides_all", [True, False], ids=["all revisions", "one revision"])

@@ -90,7 +90,7 @@ def test_an_update_changes_the_cluster_and_closes_the_connection(simulate_cluste
 
 
 class GatewayWithPods(Gateway):
-    def pods(self, controller):
+    def pods(self, controller, labels):
         labels = controller.template["metadata"]["labels"]
         return [{"metadata": {"name": f"{controller.name}-x", "labels": labels},
                  "spec": {}, "status": {}}]
@@ -131,7 +131,7 @@ def test_later_update_of_a_release_does_not_begin_an_update_again(simulate_clust
 def test_update_succeeds_even_if_the_pods_for_the_check_files_cannot_be_listed(
         simulate_cluster, monkeypatch, error):
     class RefusingGateway(Gateway):
-        def pods(self, controller):
+        def pods(self, controller, labels):
             raise error
 
     monkeypatch.setenv("BATON_PODS", "1")

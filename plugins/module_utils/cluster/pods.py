@@ -113,14 +113,14 @@ class Pods(GatewayPart):
                 return None
             raise refused.as_error(self._where) from refused
 
-    def pods(self, controller: Controller) -> list[Json]:
-        """Return a controller's pods from the first page of the list, or [] if refused."""
+    def pods(self, controller: Controller, labels: Json) -> list[Json]:
+        """Return a controller's pods that have all of the labels, or [] if refused."""
+        query = {"labelSelector": label_selector({**controller.selector, **labels})}
         try:
-            query = {"labelSelector": label_selector(controller.selector)}
-            page = self.http.page(self._pods_path, query)
-            return own_pods(controller, map_texts(page.get("items") or [], display_text))
+            items = self.http.list_all(self._pods_path, query)[0]
         except Refused:
             return []
+        return [map_texts(item, display_text) for item in own_pods(controller, items)]
 
     def has_only_expected_pods(self, controller: Controller) -> bool:
         """Return whether each pod in a table of the pods has an expected status.

@@ -366,6 +366,17 @@ HOSTILE = "\x1b[2J\x9b31m\u202e\u2028\nNext:\r"
 VISIBLE = r"\x1b[2J\x9b31m\u202e\u2028\nNext:"
 
 
+def test_new_pods_after_the_first_page_are_listed(gateway, api):
+    """The names of a StatefulSet's new pods come last, and other owners' pods may come first."""
+    api.answers += [pods(pod("a", uid="a"), **{"continue": "x"}), pods(pod_of_primary("web-9"))]
+
+    listed_pods = gateway.pods(PRIMARY, {"controller-revision-hash": "new"})
+
+    assert names(listed_pods) == ["web-9"]
+    assert [query_of(request)["labelSelector"] for request in api.requests] == [
+        "app=foo,controller-revision-hash=new"] * 2
+
+
 def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
     hostile_pod = {**pod_of_primary("a"),
                    "status": {"message": HOSTILE,
@@ -376,7 +387,7 @@ def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
                     answer(f"one\n{HOSTILE}\ntwo\r\n".encode())]
 
     (unready_pod,), (listed_pod,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
-        PRIMARY), gateway.warnings()
+        PRIMARY, {}), gateway.warnings()
 
     for entry in (unready_pod, listed_pod):
         assert entry["status"] == {"message": VISIBLE,

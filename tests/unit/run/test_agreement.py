@@ -48,6 +48,15 @@ def test_results_agree_at_a_pause(kind, strategy, pause):
     assert cluster.is_frozen is (kind != "DaemonSet")  # no autoscaler changes a DaemonSet
 
 
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
+def test_check_mode_accepts_a_resource_version_that_is_no_number(kind, strategy):
+    """Before Kubernetes 1.35, the API guarantees only that the versions of two states differ."""
+    request, cluster = update_request(kind), Cluster(kind, strategy)
+    cluster.cluster.items["foo"]["metadata"]["resourceVersion"] = "7f-\u00b2"
+
+    assert cluster.check_mode(request)["msg"].startswith("foo would be updated to myimage:v2")
+
+
 @pytest.mark.parametrize("outcome", ["updated", "rolled_back"])
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)

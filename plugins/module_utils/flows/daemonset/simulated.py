@@ -48,7 +48,7 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
         self._look_up_pods, self._look_up_nodes = look_up_pods, look_up_nodes
         #: The node names by DaemonSet.
         self._nodes: dict[str, tuple[str, ...]] = {}
-        #: The number of syncs with a change, which makes the names of new pods unique.
+        #: The number of syncs with a change, for unique names of new pods and resourceVersions.
         self._syncs = 0
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
@@ -71,10 +71,10 @@ class SimulatedDaemonSets(RevisionDrivenModel[DaemonSet]):
 
     def _set_state(self, name: str, state: State) -> None:
         super()._set_state(name, state)
-        item = self.items[name]
-        version = str(int(item["metadata"].get("resourceVersion") or 0) + 1)
-        self.items[name] = {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
         self._syncs += 1
+        item = self.items[name]
+        metadata = {**item["metadata"], "resourceVersion": f"after sync {self._syncs}"}
+        self.items[name] = {**item, "metadata": metadata}
 
     def _initial_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         items = self._look_up_pods(controller)

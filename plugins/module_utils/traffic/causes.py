@@ -17,7 +17,7 @@ from ..model.fields import Json, display_text, objects, pairs, text
 from ..model.identity import is_name
 from ..model.kinds import Kind
 from ..model.request import Request
-from .observed import Observed, Route
+from .observed import Observed, Route, problems_in
 from .related import GatewaysAndPods
 from .request import TrafficRequest
 
@@ -145,10 +145,8 @@ def _statuses(view: View) -> list[tuple[str, Json]]:
 
 
 def _problems(status: Json) -> list[str]:
-    return [f"{text(condition, 'type')} is {text(condition, 'status')}: "
-            f"{text(condition, 'message') or text(condition, 'reason')}"
-            for condition in objects(status, "conditions")
-            if text(condition, "type") in CONDITIONS and text(condition, "status") != "True"]
+    return problems_in(condition for condition in objects(status, "conditions")
+                       if text(condition, "type") in CONDITIONS)
 
 
 def _gateway(view: View, full_name: str) -> dict[str, str]:
@@ -179,8 +177,8 @@ ROUTE_ROWS = (
     Row("a Gateway has not observed the last change of the route",
         "Gateway {gateway} has not observed the last change of the {route}",
         _DESCRIBE_GATEWAY, _outdated_gateways),
-    Row("`Accepted` or `Programmed` of the Gateway is not true", "Gateway {gateway}: {problem}",
-        _DESCRIBE_GATEWAY, _gateway_conditions),
+    Row("`Accepted`, `Programmed` or `ResolvedRefs` of the Gateway is not true",
+        "Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY, _gateway_conditions),
     Row("a condition of a listener is not true",
         "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
         _listener_conditions),

@@ -83,6 +83,13 @@ class Service:
         return bool(self.selector) and self.selector.items() <= labels.items()
 
 
+def problems_in(conditions: t.Iterable[Json]) -> list[str]:
+    """Return a phrase for each condition that is not true: "Accepted is False: ..."."""
+    return [display_text(f"{text(condition, 'type')} is {text(condition, 'status')}: "
+                         f"{text(condition, 'message') or text(condition, 'reason')}")
+            for condition in conditions if text(condition, "status") != "True"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Parent:
     """The report of a Gateway of spec.parentRefs in status.parents of a route."""
@@ -105,13 +112,10 @@ class Parent:
         current_conditions = [
             condition for condition in conditions
             if number(condition, "observedGeneration", generation) >= generation]
-        problems = tuple(
-            display_text(f"{text(condition, 'type')} is {text(condition, 'status')}: "
-                         f"{text(condition, 'message') or text(condition, 'reason')}")
-            for condition in current_conditions if text(condition, "status") != "True")
         reference = mapping(item, "parentRef")
         return cls(display_text(text(reference, "name")), _gateway_name(reference, namespace),
-                   bool(conditions) and conditions == current_conditions, problems,
+                   bool(conditions) and conditions == current_conditions,
+                   tuple(problems_in(current_conditions)),
                    min((number(condition, "observedGeneration") for condition in conditions),
                        default=0))
 

@@ -97,6 +97,15 @@ def test_cause_and_its_command(world, status, cause):
     assert shell.is_command(cause[1])
 
 
+@pytest.mark.parametrize("kind", causes.CONDITIONS)
+def test_row_of_a_gateway_names_each_condition_that_must_be_true(kind):
+    (row,) = [row for row in causes.ROUTE_ROWS if row.find is causes._gateway_conditions]
+
+    assert f"`{kind}`" in row.case
+    assert causes_of(gateways=gateway(condition(kind, "False"))) == [
+        (f"Gateway shop/gateway: {kind} is False: no address", DESCRIBE_GATEWAY)]
+
+
 def test_unready_pods_have_the_same_cause_as_in_an_update():
     waiting = {"name": "web", "state": {"waiting": {"reason": "ImagePullBackOff",
                                                     "message": "Back-off pulling image"}}}

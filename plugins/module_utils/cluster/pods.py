@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, map_texts, mapping, objects, text, values
 from ..model.object_meta import POD_REVISION
-from ..model.observed import Controller, Pod, TerminatingPod, own_pods
+from ..model.observed import Controller, Pod, TerminatingPod, is_ready, own_pods
 from .http import METADATA, TABLE, GatewayPart, Http, Unreachable, label_selector, path_segment
 from .informer import Informer
 from .refused import Refused
@@ -242,8 +242,6 @@ def _with_deletion_timestamp(pod: Json) -> Json:
 
 def _is_troubled(pod: Json) -> bool:
     status = pod.get("status") or {}
-    is_ready = any(condition["type"] == "Ready" and condition["status"] == "True"
-                   for condition in status.get("conditions") or ())
     is_restarted = any(container.get("restartCount")
                        for container in status.get("containerStatuses") or ())
-    return not is_ready or is_restarted or "deletionTimestamp" in pod["metadata"]
+    return not is_ready(pod) or is_restarted or "deletionTimestamp" in pod["metadata"]

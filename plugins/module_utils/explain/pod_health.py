@@ -14,6 +14,7 @@ import dataclasses
 import typing as t
 
 from ..model.fields import Json, mapping, number, objects, seconds, text
+from ..model.observed import is_ready, ready_condition
 from ..model.request import Request
 from . import diagnosis
 from .diagnosis import Cause
@@ -45,11 +46,10 @@ class Vitals(t.NamedTuple):
 
     @classmethod
     def from_api(cls, pod: Json) -> Vitals:
-        ready = _ready_condition(pod)
         return cls(name_of(pod),
                    {text(status, "name"): number(status, "restartCount")
                     for status in _container_statuses(pod)},
-                   is_healthy(pod), text(ready, "lastTransitionTime"))
+                   is_healthy(pod), text(ready_condition(pod), "lastTransitionTime"))
 
 
 #: Each watched pod at the start of its watch, or when the pod became ready, by uid.
@@ -60,7 +60,7 @@ CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
 
 def is_healthy(pod: Json) -> bool:
     """Return whether a pod is active and ready."""
-    return is_active(pod) and text(_ready_condition(pod), "status") == "True"
+    return is_active(pod) and is_ready(pod)
 
 
 def is_active(pod: Json) -> bool:
@@ -73,7 +73,7 @@ def healthy_since(pod: Json) -> float | None:
     """Return when a pod became healthy (seconds since 1970); None if unhealthy or unknown."""
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
-    transition_time = text(_ready_condition(pod), "lastTransitionTime")
+    transition_time = text(ready_condition(pod), "lastTransitionTime")
     times = [seconds(time) for time in (creation_time(pod), transition_time, *start_times)]
     known_times = [time for time in times if time is not None]
     return max(known_times) if len(known_times) == len(times) and is_healthy(pod) else None
@@ -213,7 +213,7 @@ def _pod_causes(request: Request, initial_pod: Vitals, pod: Json) -> list[Cause]
     if not is_active(pod) and (node_causes := _node_causes(request, pod)):
         return node_causes
     if not current.is_ready:
-        condition = _ready_condition(pod)
+        condition = ready_condition(pod)
         message = text(condition, "message") or "it was ready, and no longer is"
         return diagnosis.pod_causes(request, pod, ()) or [
             _cause(request, UNREADY, text(condition, "reason") or "NotReady", message,
@@ -240,11 +240,6 @@ def _count(event: Json) -> int:
 
 def _involved_uid(event: Json) -> str:
     return text(mapping(event, "involvedObject"), "uid")
-
-
-def _ready_condition(pod: Json) -> Json:
-    return next((condition for condition in objects(mapping(pod, "status"), "conditions")
-                 if text(condition, "type") == "Ready"), {})
 
 
 def _container_statuses(pod: Json) -> list[Json]:

@@ -22,7 +22,7 @@ from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import text as _text
 from ..model.fields import values as _list
-from ..model.observed import Controller
+from ..model.observed import Controller, is_ready
 from ..model.request import Request
 from ..model.template import labels_of
 from ..model.thresholds import max_grown_size, resolve_fenceposts
@@ -349,10 +349,7 @@ class _Obstacle(t.NamedTuple):
 
 
 def _unreadiness(node: Json, _template: Json) -> str:
-    ready_statuses = [
-        _text(condition, "status") for condition in _list(_map(node, "status"), "conditions")
-        if _text(condition, "type") == "Ready"]
-    return "" if ready_statuses == ["True"] else "not ready"
+    return "" if is_ready(node) else "not ready"
 
 
 def _cordon(node: Json, template: Json) -> str:

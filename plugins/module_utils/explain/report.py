@@ -14,7 +14,7 @@ from ..model import identity
 from ..model.fields import Json
 from ..model.kinds import State
 from ..model.object_meta import Revision
-from ..model.observed import Controller, Observed
+from ..model.observed import Controller, Observed, is_ready
 from ..model.request import Request
 from ..model.steps import Step
 from ..model.template import image_names, images_of
@@ -168,10 +168,8 @@ def summary(request: Request, status: RolloutStatus, is_real: bool = True) -> st
 def pod_fields(item: Json, is_new: bool | None) -> Json:
     """Return the element of `pods` in the result for one pod. is_new: None if unknown."""
     status = item.get("status") or {}
-    conditions = {condition["type"]: condition["status"]
-                  for condition in status.get("conditions") or []}
     return {"name": item["metadata"]["name"], "ip": status.get("podIP"),
-            "node": item["spec"].get("nodeName"), "is_ready": conditions.get("Ready") == "True",
+            "node": item["spec"].get("nodeName"), "is_ready": is_ready(item),
             "is_new": is_new}
 
 

@@ -11,7 +11,7 @@ import functools
 import typing as t
 
 from . import identity, object_meta
-from .fields import Json, display_text, objects, text, values
+from .fields import Json, display_text, mapping, objects, text, values
 from .kinds import Kind
 from .object_meta import Revision
 from .request import Request
@@ -234,6 +234,17 @@ def partners_of(controllers: t.Mapping[str, Controller], name: str) -> list[Cont
 def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
     """Return the pods owned by the controller. The selector may match pods of other owners."""
     return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]
+
+
+def ready_condition(pod: Json) -> Json:
+    """Return the condition Ready of a pod or node, or {}."""
+    return next((condition for condition in objects(mapping(pod, "status"), "conditions")
+                 if text(condition, "type") == "Ready"), {})
+
+
+def is_ready(pod: Json) -> bool:
+    """Return whether the condition Ready of a pod or node is true."""
+    return text(ready_condition(pod), "status") == "True"
 
 
 class Pod(t.NamedTuple):

@@ -33,7 +33,7 @@ import typing as t
 from ...model import object_meta
 from ...model.fields import Json, mapping, objects, seconds, text, values
 from ...model.object_meta import Revision, Rollout
-from ...model.observed import Controller
+from ...model.observed import Controller, is_ready, ready_condition
 from ...model.server_driven import DaemonSet
 from ...model.settings import DAEMON_SET_DEFAULTS, daemon_set_numbers, has_surge
 from ...model.template import labels_of, same_template
@@ -73,18 +73,16 @@ class DaemonPod(t.NamedTuple):
 
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
-        metadata, status = item["metadata"], mapping(item, "status")
-        ready_condition = next((condition for condition in objects(status, "conditions")
-                                if text(condition, "type") == "Ready"), {})
+        metadata = item["metadata"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    _node_of(mapping(item, "spec")),
                    object_meta.pod_revision(labels_of(item)),
-                   text(ready_condition, "status") == "True",
+                   is_ready(item),
                    "deletionTimestamp" in metadata
-                   or text(status, "phase") in ("Failed", "Succeeded"),
+                   or text(mapping(item, "status"), "phase") in ("Failed", "Succeeded"),
                    text(metadata, "deletionTimestamp"),
                    object_meta.template_generation(labels_of(item)),
-                   text(ready_condition, "lastTransitionTime"))
+                   text(ready_condition(item), "lastTransitionTime"))
 
 
 @dataclasses.dataclass(frozen=True)

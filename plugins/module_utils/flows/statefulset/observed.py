@@ -28,9 +28,9 @@ import dataclasses
 import typing as t
 
 from ...model import object_meta
-from ...model.fields import Json, mapping, objects, text
+from ...model.fields import Json, mapping, text
 from ...model.object_meta import Revision, Rollout
-from ...model.observed import Controller
+from ...model.observed import Controller, is_ready
 from ...model.server_driven import StatefulSet, pod_ordinal
 from ...model.template import labels_of
 from ...model.thresholds import Size
@@ -56,12 +56,9 @@ class TroubledPod(t.NamedTuple):
     @classmethod
     def from_api(cls, item: Json) -> TroubledPod:
         metadata = item["metadata"]
-        ready_statuses = [text(condition, "status")
-                          for condition in objects(item.get("status"), "conditions")
-                          if text(condition, "type") == "Ready"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    object_meta.pod_revision(labels_of(item)),
-                   ready_statuses == ["True"], "deletionTimestamp" in metadata)
+                   is_ready(item), "deletionTimestamp" in metadata)
 
     @property
     def ordinal(self) -> int:

@@ -21,7 +21,10 @@ MAX_FILE_LINES, MAX_CLASS_LINES = 450, 200
 
 
 def comparisons(tree):
-    """Yield the lines that compare with a Kind or State, or check for a class of a kind."""
+    """Yield the lines that compare with a Kind or State, or check for a class of a kind.
+
+    functools.singledispatch checks for a class, too: of the first argument.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
@@ -30,13 +33,16 @@ def comparisons(tree):
             if any(isinstance(attribute.value, ast.Name) and attribute.value.id in ("Kind", "State")
                    for attribute in attributes):
                 yield node.lineno
-        elif (
-            isinstance(node, ast.Call)
-            and getattr(node.func, "id", "") == "isinstance"
-            and KIND_CLASSES & {name.id for name in ast.walk(node.args[1])
-                                if isinstance(name, ast.Name)}
-        ):
-            yield node.lineno
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            classes = {"isinstance": node.args[1:], "register": node.args[:1]}.get(name, [])
+            if KIND_CLASSES & {part.id for argument in classes for part in ast.walk(argument)
+                               if isinstance(part, ast.Name)}:
+                yield node.lineno
+        elif isinstance(node, (ast.Name, ast.Attribute, ast.alias)):
+            names = (getattr(node, field, "") for field in ("id", "attr", "name"))
+            if any(name.startswith("singledispatch") for name in names):
+                yield node.lineno
 
 
 @pytest.mark.parametrize("name", [name for name in FILES
@@ -76,7 +82,9 @@ def test_only_flows_and_the_model_read_flags_of_a_kind(name):
 @pytest.mark.parametrize("code",
                          ["kind is Kind.DEPLOYMENT", "request.state != State.MIGRATED",
                           "kind in (Kind.REPLICA_SET,)",
-                          "isinstance(primary, Deployment)"])
+                          "isinstance(primary, Deployment)",
+                          "describe.register(StatefulSet)", "functools.singledispatch(describe)",
+                          "from functools import singledispatchmethod"])
 def test_comparisons_are_detected(code):
     assert list(comparisons(ast.parse(code))) == [1]
 

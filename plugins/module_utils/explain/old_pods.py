@@ -12,14 +12,12 @@ update until a user deletes the pod (kubernetes/kubernetes#67250).
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing as t
 
-from ..model import object_meta
-from ..model.fields import Json, mapping, objects, text
+from ..flows.flow import Flow, OldPod
+from ..model.fields import Json, text
 from ..model.observed import Controller
 from ..model.request import Request
-from ..model.server_driven import StatefulSet, pod_ordinal
 from ..model.template import labels_of
 from . import diagnosis, pod_health
 from .diagnosis import Cause
@@ -49,13 +47,13 @@ _SUGGESTIONS = {PREVIOUS_TEMPLATE: _DELETE_ADVICE, THIRD_TEMPLATE: _DELETE_ADVIC
                 PREVIOUS_TEMPLATE_KEPT: _PAUSE_ADVICE}
 
 
-def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
+def causes(flow: Flow, request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json], is_replaced: t.Callable[[Json], bool]) -> list[Cause]:
     """Return one cause for each kind of unready old pods, and the causes for the other pods.
 
     is_replaced: whether the update or rollback replaces a pod with these labels.
     """
-    unready_old_pods = _unready_old_pods(controller, pods)
+    unready_old_pods = flow.unready_old_pods(controller, pods)
     deleted_pods: t.Iterable[str] = ()
     if request.state.rolls_back:
         # The task itself deletes unready pods of another template.
@@ -69,7 +67,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
             is_old = ((is_replaced(labels_of(pod)) or name_of(pod) in deleted_pods)
                       and not _is_terminating(pod))
             (replaced_pods if is_old else other_pods).append(pod)
-    kinds = [old_pod.kind for old_pod in unready_old_pods.values()]
+    kinds = list(map(_kind_of, unready_old_pods.values()))
     cause_of_each_kind = [min((cause for cause in old_pod_causes if cause.kind == kind),
                               key=lambda cause: not cause.is_fatal)
                           for kind in KINDS if kind in kinds]
@@ -91,66 +89,30 @@ def _causes_of_replaced_pods(request: Request, pods: t.Iterable[Json],
         for pod in pods for cause in _pod_causes(request, pod, events))
 
 
-class _UnreadyOldPod(t.NamedTuple):
-    """An old pod that is not ready."""
-
-    #: One of KINDS.
-    kind: str
-    blocks_update: bool
-    #: The template of the replacement, if the pod is deleted.
-    next_template: str
-
-
-@functools.singledispatch
-def _unready_old_pods(controller: Controller, pods: t.Iterable[Json]) -> dict[str, _UnreadyOldPod]:
-    """Return the unready old pods by name; {} for other kinds than StatefulSet."""
-    return {}
-
-
-@_unready_old_pods.register(StatefulSet)
-def _unready_old_pods_of_stateful_set(controller: StatefulSet,
-                                      pods: t.Iterable[Json]) -> dict[str, _UnreadyOldPod]:
-    old_pods = {}
-    for pod in sorted(pods, key=lambda pod: pod_ordinal(name_of(pod))):
-        revision, name = object_meta.pod_revision(labels_of(pod)), name_of(pod)
-        is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
-                       for condition in objects(mapping(pod, "status"), "conditions"))
-        if (is_ready or _is_terminating(pod)
-                or revision in ("", controller.update_revision)):
-            continue
-        has_previous_template = revision == controller.current_revision
-        is_below_partition = controller.recreates_from_previous_template(name)
-        # Without an update, both revisions are the same.
-        keeps_previous_template = (is_below_partition
-                                   and controller.current_revision != controller.update_revision)
-        kind = (THIRD_TEMPLATE if not has_previous_template
-                else PREVIOUS_TEMPLATE_KEPT if keeps_previous_template
-                else PREVIOUS_TEMPLATE)
-        # With podManagementPolicy Parallel, the controller replaces unready pods, but not those
-        # below the partition.
-        old_pods[name] = _UnreadyOldPod(
-            kind, controller.is_ordered or is_below_partition,
-            "the template from before the update" if keeps_previous_template
-            else "the new template")
-    return old_pods
+def _kind_of(old_pod: OldPod) -> str:
+    """Return one of KINDS."""
+    if not old_pod.has_previous_template:
+        return THIRD_TEMPLATE
+    return PREVIOUS_TEMPLATE_KEPT if old_pod.keeps_previous_template else PREVIOUS_TEMPLATE
 
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
-                    old_pods: t.Mapping[str, _UnreadyOldPod]) -> list[Cause]:
+                    old_pods: t.Mapping[str, OldPod]) -> list[Cause]:
     name = name_of(pod)
-    kind, blocks_update, _next_template = old_pods[name]
+    kind = _kind_of(old_pods[name])
     old_pods_of_kind = {old_name: old_pod for old_name, old_pod in old_pods.items()
-                        if old_pod.kind == kind}
+                        if _kind_of(old_pod) == kind}
     unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
                           pod=name)
     pod_names = " ".join(diagnosis.name_or_placeholder("pod", old_name)
                          for old_name in old_pods_of_kind)
     templates = " or ".join(dict.fromkeys(
-        old_pod.next_template for old_pod in old_pods_of_kind.values()))
+        "the template from before the update" if old_pod.keeps_previous_template
+        else "the new template" for old_pod in old_pods_of_kind.values()))
     suggestion = _SUGGESTIONS[kind].format(pods=pod_names, templates=templates,
                                            kubectl=request.kubectl)
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
-                                is_fatal=cause.is_fatal and blocks_update)
+                                is_fatal=cause.is_fatal and old_pods[name].blocks_update)
             for cause in _pod_causes(request, pod, events)
             or [unknown_cause]]
 

@@ -227,6 +227,16 @@ class Holder(t.NamedTuple):
         return self.new_labels is None or all(self.new_labels.values())
 
 
+class OldPod(t.NamedTuple):
+    """An old pod that is not ready, and that may block the update."""
+
+    #: Whether the template of the pod is that from before the update.
+    has_previous_template: bool
+    #: Whether a replacement of the pod would have the template from before the update.
+    keeps_previous_template: bool
+    blocks_update: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class RolloutStatus:
     """The status of a rollout."""
@@ -354,6 +364,11 @@ class Flow(t.Protocol[ObservedT]):
     def deletes_all_pods_first(self, primary: Controller) -> bool:
         """Return whether an update deletes all old pods before the creation of new pods."""
         return False
+
+    def unready_old_pods(self, controller: Controller,
+                         pods: t.Iterable[Json]) -> dict[str, OldPod]:
+        """Return the old pods, by name, that the cluster may not replace until they are ready."""
+        return {}
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """Return the warnings to add before the first write."""

@@ -19,7 +19,7 @@ import typing as t
 from ..cluster.gateway import Gateway
 from ..explain.report import step_line
 from ..flows.commands import RERUN
-from ..flows.flow import RolloutStatus
+from ..flows.flow import Flow, RolloutStatus
 from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, list_alternatives
 from ..model.fields import seconds
@@ -83,8 +83,9 @@ class Attempts:
 class Deadlines:
     """Tracks the last progress of an update, and the recent fatal causes."""
 
-    def __init__(self, gateway: Gateway, clock: Clock, intervals: Intervals) -> None:
-        self._gateway, self._clock, self._intervals = gateway, clock, intervals
+    def __init__(self, flow: Flow, gateway: Gateway, clock: Clock, intervals: Intervals) -> None:
+        self._flow, self._gateway = flow, gateway
+        self._clock, self._intervals = clock, intervals
         self._start = clock.monotonic()
         self.reset()
 
@@ -183,7 +184,8 @@ class Deadlines:
         now = self._gateway.server_time()
         pods = symptoms.without_past_crashes(pods, now)
         events = symptoms.mark_outdated_mount_failures(self._gateway.warnings(), now)
-        causes = old_pods.causes(request, growing_controller, pods, events, status.is_replaced)
+        causes = old_pods.causes(self._flow, request, growing_controller, pods, events,
+                                 status.is_replaced)
         return [self._escalate_rejections(cause, growing_controller) for cause in causes]
 
     def _with_counted_pods(self, controller: Controller) -> Controller:

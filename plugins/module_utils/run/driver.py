@@ -119,7 +119,7 @@ class _Task:
         self.flow, self.request, self.gateway = flow, request, gateway
         self.clock, self.reason_to_stop, self.splits = clock, reason_to_stop, splits
         self.recorder = Recorder(request, gateway, clock, print_line, intervals)
-        self.deadlines = Deadlines(gateway, clock, intervals)
+        self.deadlines = Deadlines(flow, gateway, clock, intervals)
         self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
         self.soaking = _make_soaking(request, gateway, clock, print_line, self.memory.warnings)
         self.leases = TaskLeases(gateway, request, clock.elapsed, clock.sleep, reason_to_stop,

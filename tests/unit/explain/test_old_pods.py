@@ -12,6 +12,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods 
     ROLLBACK_BLOCKING_KINDS,
     causes,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -39,7 +40,8 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated", current
                                         "rollingUpdate": {"partition": partition}}}
     item["status"] |= {"currentRevision": current_revision, "updateRevision": NEW}
     request = Request("foo", namespace="shop", kind=Kind.STATEFUL_SET, state=State(state))
-    return causes(request, StatefulSet.from_api(item), pods, [], lambda labels: False)
+    return causes(choose(request), request, StatefulSet.from_api(item), pods, [],
+                  lambda labels: False)
 
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
@@ -109,7 +111,8 @@ def test_command_contains_only_valid_names():
 
 def causes_with_replaced_pods(*pods, state="updated"):
     """Return the causes in pods of a controller of another kind, which replaces pods with OLD."""
-    return causes(Request("foo", state=State(state)), Controller.from_api(rc(available=0)), pods,
+    request = Request("foo", state=State(state))
+    return causes(choose(request), request, Controller.from_api(rc(available=0)), pods,
                   [], lambda labels: labels["controller-revision-hash"] == OLD)
 
 

@@ -22,6 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods 
     PREVIOUS_TEMPLATE_KEPT,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
     Holder,
     RolloutStatus,
@@ -56,6 +57,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
 
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 START = FakeClock().now
+FLOW = choose(UPDATE)
 
 
 @pytest.mark.parametrize("request_, items, what, next_command", [
@@ -219,7 +221,7 @@ def test_only_the_cause_in_a_remaining_pod_ends_the_task(direction, new_labels, 
                            holders=(Holder(controller, new_labels),))
     replaced_revision = "old" if direction == "forward" else "new"
     gateway = GatewayWithAFailingPod(failing_revision or replaced_revision)
-    deadlines = Deadlines(gateway, clock, Intervals())
+    deadlines = Deadlines(FLOW, gateway, clock, Intervals())
 
     def wait():
         for _second in range(20):
@@ -258,7 +260,7 @@ class GatewayWithARestartedPod(IdleGateway):
 @pytest.mark.parametrize("seconds, has_crash", [(0, True), (3600, False)])
 def test_past_crash_of_a_running_container_does_not_end_the_task(seconds, has_crash):
     controller, clock = Controller.from_api(rc(available=2)), FakeClock()
-    deadlines = Deadlines(GatewayWithARestartedPod(clock, seconds), clock, Intervals())
+    deadlines = Deadlines(FLOW, GatewayWithARestartedPod(clock, seconds), clock, Intervals())
     request = dataclasses.replace(UPDATE, failure_grace=5)
 
     with pytest.raises(RolloutFailed) if has_crash else contextlib.nullcontext():
@@ -376,7 +378,7 @@ def test_starting_pods_of_a_large_controller_are_read_later(replicas, starting_s
             reads.append(clock.now - START)
             return []
 
-    deadlines = Deadlines(StartingPods(), clock, Intervals())
+    deadlines = Deadlines(FLOW, StartingPods(), clock, Intervals())
     for _second in range(20):
         deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller), Wait("foo"), 0)
         clock.now += 1
@@ -509,7 +511,7 @@ def seconds_left(gateway, available, *observations):
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
     clock, seconds = FakeClock(), []
-    deadlines = Deadlines(gateway, clock, Intervals())
+    deadlines = Deadlines(FLOW, gateway, clock, Intervals())
     for steps, gateway.rejected_count, terminating in ((0, 0, 0), *observations):
         wait = Wait("foo", terminating=Terminating(terminating))
         seconds.append(deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller),
@@ -604,7 +606,7 @@ def stateful_set(updated, replicas=2, generation=1):
 def test_status_before_the_update_is_no_progress():
     """Each pod is ready in time, but together the pods take longer than the deadline."""
     clock = FakeClock()
-    deadlines = Deadlines(IdleGateway(), clock, Intervals())
+    deadlines = Deadlines(FLOW, IdleGateway(), clock, Intervals())
 
     def wait(controller):
         progress = 2 * controller.updated + controller.available
@@ -623,7 +625,7 @@ def test_status_before_the_update_is_no_progress():
 
 def test_scale_down_by_another_client_restarts_the_deadline_once():
     clock = FakeClock()
-    deadlines = Deadlines(IdleGateway(), clock, Intervals())
+    deadlines = Deadlines(FLOW, IdleGateway(), clock, Intervals())
 
     def wait(updated_count, replicas):
         controller = stateful_set(updated_count, replicas)
@@ -660,7 +662,7 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
             return None if pods is None else [pod] * pods + [{"metadata": {}}]
 
     clock = FakeClock()
-    deadlines = Deadlines(StaleStatusGateway(), clock, Intervals())
+    deadlines = Deadlines(FLOW, StaleStatusGateway(), clock, Intervals())
     deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as error:
@@ -683,7 +685,7 @@ def test_next_command_omits_a_pause_that_keeps_an_old_pod():
 
 def migration_error(world, request):
     clock = FakeClock()
-    deadlines = Deadlines(IdleGateway(), clock, Intervals())
+    deadlines = Deadlines(FLOW, IdleGateway(), clock, Intervals())
     status = MigrationFlow(request.kind).status(request, find(request, world.cluster))
     deadlines.check_wait(request, status, Wait("foo 0/2 available"), 0)
     clock.now += request.progress_deadline

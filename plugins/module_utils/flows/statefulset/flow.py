@@ -15,8 +15,8 @@ from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import StatefulSet, pod_ordinal
 from ..controller_revisions.flow import HISTORY_RULE, RevisionDrivenFlow, readiness_warnings
-from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
-from .observed import StatefulSetObserved, TroubledPod, find
+from ..flow import Cluster, Memory, Model, OldPod, RealCluster, Rule, own_live_pods
+from .observed import StatefulSetObserved, TroubledPod, find, unready_old_pods
 from .planner import StatefulSetPlanner
 
 
@@ -59,6 +59,10 @@ class StatefulSetFlow(RevisionDrivenFlow[StatefulSetObserved]):
         from .simulated import SimulatedStatefulSets
 
         return SimulatedStatefulSets(cluster.items(), cluster.revisions, cluster.troubled_pods)
+
+    def unready_old_pods(self, controller: Controller,
+                         pods: t.Iterable[Json]) -> dict[str, OldPod]:
+        return unready_old_pods(controller, map(TroubledPod.from_api, pods))
 
     def own_warnings(self, request: Request, observed: StatefulSetObserved) -> list[str]:
         primary = observed.primary

@@ -40,6 +40,7 @@ from ..controller_revisions.observed import (
     own_revisions,
     with_rolling_update,
 )
+from ..flow import OldPod
 
 
 class TroubledPod(t.NamedTuple):
@@ -153,6 +154,27 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
     return dataclasses.replace(observed, record=_credible_record(primary, observed))
+
+
+def unready_old_pods(controller: Controller, pods: t.Iterable[TroubledPod]) -> dict[str, OldPod]:
+    """Return the unready pods of another template than the new one, lowest ordinal first."""
+    old_pods: dict[str, OldPod] = {}
+    if not isinstance(controller, StatefulSet):
+        return old_pods
+    for pod in sorted(pods, key=lambda pod: pod.ordinal):
+        if (pod.is_ready or pod.is_terminating
+                or pod.revision in ("", controller.update_revision)):
+            continue
+        is_below_partition = controller.recreates_from_previous_template(pod.name)
+        old_pods[pod.name] = OldPod(
+            has_previous_template=pod.revision == controller.current_revision,
+            # Without an update, both revisions are the same.
+            keeps_previous_template=(is_below_partition and controller.current_revision
+                                     != controller.update_revision),
+            # With podManagementPolicy Parallel, the controller replaces unready pods, but not those
+            # below the partition.
+            blocks_update=controller.is_ordered or is_below_partition)
+    return old_pods
 
 
 def max_unavailable_pods(rolling_update: Json, replicas: int) -> int:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from objects import eventually, manifest, uids
 from test_permissions import change_role, rules_without
@@ -141,6 +143,27 @@ def test_controller_of_next_name_inherits_the_history(namespace):
 
     assert images(namespace) == {"myimage:v1"} and namespace.rc_names() == ["bar"]
     assert history(namespace, "bar") == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
+
+
+@pytest.mark.full
+def test_deep_revision_of_another_user_blocks_no_task(namespace):
+    """Python cannot parse 2,000 levels of lists, and the API server accepts 10,000."""
+    namespace.make_rc(REPLICAS)
+    namespace.roll(image="myimage:v2")
+    deep = "[" * 2_000 + "]" * 2_000
+    labels = {object_meta.HISTORY: "mine", object_meta.MIGRATION: "mine"}
+    body = (f'{{"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1, "metadata": '
+            f'{{"name": "deep", "labels": {json.dumps(labels)}}}, "data": {{"a": {deep}}}}}')
+    # With the type JSON, the client would encode the text; JSON is YAML.
+    namespace.call("POST", namespace.apps_path("controllerrevisions"), body, "application/yaml",
+                   {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"})
+
+    assert history(namespace) == [(2, "myimage:v2"), (1, "myimage:v1")]
+    namespace.roll(image="myimage:v3")
+    namespace.roll(**rollback_params(1))
+
+    assert images(namespace) == {"myimage:v1"}
+    assert history(namespace)[0] == (4, "myimage:v1")
 
 
 def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):

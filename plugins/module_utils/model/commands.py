@@ -137,6 +137,14 @@ def image_options(images: t.Mapping[str, str]) -> Json:
     return {"images": None, "image": image, "container": container or None}
 
 
+def with_image_options(changes: Json, task_options: t.Mapping[str, t.Any]) -> Json:
+    """Return the changes with the options that set `images`, and no other image or template."""
+    changes = changes | image_options(changes["images"])
+    removals = {option: None for option in NO_TEMPLATE if option in task_options}
+    return removals | {option: value for option, value in changes.items()
+                       if value is not None or option not in NO_TEMPLATE}
+
+
 def sort_options(options: Json) -> Json:
     """Return the options that are not None, in the order of OPTIONS."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}

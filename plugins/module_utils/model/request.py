@@ -197,87 +197,95 @@ class Request:
         alone. Any other command is for all controllers of the task. With AWX, returns advice. Else,
         if no command is safe to paste, returns `fallback`, or advice if `fallback` is "".
         """
-        return _command(self, state, fallback, changes)
+        if self.state != self.options.get("state", self.module.default_state):
+            # A request of rollback_request() has another state than its options.
+            state = state or self.state
+        is_for_fleet = commands.is_for_fleet(self.options, state, changes)
+        if "images" in changes:
+            if not all(map(is_image, changes["images"].values())):
+                return fallback or commands.RERUN_TASK
+            changes = commands.with_image_options(changes, self.options)
+        return _Command(self, state, changes, is_for_fleet).text(fallback)
 
 
-def _command(request: Request, state: State | None, fallback: str, changes: Json) -> str:
-    if request.state != request.options.get("state", request.module.default_state):
-        # A request of rollback_request() has another state than its options.
-        state = state or request.state
-    goal_state = state or request.state
-    is_for_fleet = commands.is_for_fleet(request.options, state, changes)
-    if "images" in changes:
-        if not all(map(is_image, changes["images"].values())):
-            return fallback or commands.RERUN_TASK
-        changes = changes | commands.image_options(changes["images"])
-        removals = {option: None for option in commands.NO_TEMPLATE if option in request.options}
-        changes = removals | {option: value for option, value in changes.items()
-                              if value is not None or option not in commands.NO_TEMPLATE}
-    state_options = _state_options(request, goal_state, state)
-    # repeats_all: whether the command repeats all options of the task.
-    repeats_all = state is None and (
-        bool(state_options["to_revision"]) or not goal_state.rolls_back)
-    repeated_state = (None if repeats_all or (goal_state.migrates and request.migrates)
-                      else goal_state)
-    options = _command_options(request, repeated_state, is_for_fleet, state_options | changes)
-    is_complete = not goal_state.updates or bool({"image", "images", "roll_on"} & options.keys())
-    is_pastable = is_complete and not commands.NOT_PASTABLE & options.keys()
-    module = request.module.module_for(goal_state)
-    command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None
-    state_changes = {option: value for option, value in state_options.items() if value and state}
-    selection = {} if is_for_fleet else commands.single_controller_changes(
-        request.options, request.name, str(request.kind), request.namespace)
-    if request.job_template is not None:
-        if is_pastable and (state or module is not request.module):
-            return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}",
-                                           request.options)
-        effective_changes = {option: value for option, value in changes.items()
-                             if value is not None or option in request.options}
-        all_changes = {**selection, **state_changes, **effective_changes}
+class _Command:
+    """The command of a task with another state or other options (Request.command)."""
+
+    def __init__(self, request: Request, state: State | None, changes: Json,
+                 is_for_fleet: bool) -> None:
+        self.request, self.changes, self.is_for_fleet = request, changes, is_for_fleet
+        #: The requested state. None if the command repeats the task's state.
+        self.state = state
+        self.goal_state = state or request.state
+        self.module = request.module.module_for(self.goal_state)
+        is_default_state = self.goal_state is self.module.default_state
+        self.state_option = None if is_default_state else str(self.goal_state)
+        self.options = self._options()
+        is_complete = (not self.goal_state.updates
+                       or bool({"image", "images", "roll_on"} & self.options.keys()))
+        self.is_pastable = is_complete and not commands.NOT_PASTABLE & self.options.keys()
+
+    def text(self, fallback: str) -> str:
+        """Return the command or, if no command is safe to paste, `fallback` or advice."""
+        if self.request.job_template is not None:
+            return self._awx_advice(self.request.job_template)
+        options = {**self.options, **self.request.connection}
+        command = shell.ansible(self.module, options) if self.is_pastable else None
+        return command or fallback or self._advice()
+
+    def _advice(self) -> str:
+        task_options = self.request.options
+        if self.module is self.request.module:
+            return commands.describe_rerun(self._task_changes(), task_options=task_options)
+        options = self.options if self.is_pastable else {"name": self.request.name}
+        return commands.describe_rerun(options, f"run the module {self.module}", task_options)
+
+    def _awx_advice(self, job_template: str) -> str:
+        task_options = self.request.options
+        if self.is_pastable and (self.state or self.module is not self.request.module):
+            launch = f"launch a job that runs {COLLECTION}.{self.module}"
+            return commands.describe_rerun(self.options, launch, task_options)
+        changes = {option: value for option, value in self._task_changes().items()
+                   if value is not None or option in task_options}
         return commands.describe_rerun(
-            all_changes, commands.describe_relaunch(request.job_template, all_changes),
-            request.options)
-    if module is not request.module:
-        return command or fallback or commands.describe_rerun(
-            options if is_pastable else {"name": request.name}, f"run the module {module}",
-            request.options)
-    return command or fallback or commands.describe_rerun(
-        {**selection, **state_changes, **changes}, task_options=request.options)
+            changes, commands.describe_relaunch(job_template, changes), task_options)
 
+    def _task_changes(self) -> Json:
+        """Return the changes after which the task itself does the same as the command."""
+        request = self.request
+        selection = {} if self.is_for_fleet else commands.single_controller_changes(
+            request.options, request.name, str(request.kind), request.namespace)
+        state = {"state": self.state_option} if self.state and self.state_option else {}
+        return {**selection, **state, **self.changes}
 
-def _state_options(request: Request, goal_state: State, state: State | None) -> Json:
-    """Return the options state and to_revision of a command.
+    def _options(self) -> Json:
+        request = self.request
+        revision = PREVIOUS if request.rolls_back_to_previous else request.to_revision
+        repeats_task = self.state is None and (bool(revision) or not self.goal_state.rolls_back)
+        repeats_migration = self.goal_state.migrates and request.migrates
+        # The state whose options are repeated, or None to repeat all options.
+        repeated_state = None if repeats_task or repeats_migration else self.goal_state
+        return commands.sort_options({
+            **commands.repeated_options(request.options, repeated_state, self.is_for_fleet),
+            **self._identifying_options(repeated_state),
+            "state": self.state_option,
+            "to_revision": revision if self.state is None else None,
+            **self.changes})
 
-    goal_state: the state of the command. state: None if the command repeats the task's state.
-    """
-    revision = PREVIOUS if request.rolls_back_to_previous else request.to_revision
-    return {
-        "state": None if goal_state is request.module.module_for(goal_state).default_state
-        else str(goal_state),
-        "to_revision": revision if state is None else None,
-    }
-
-
-def _command_options(request: Request, repeated_state: State | None, is_for_fleet: bool,
-                     changes: Json) -> Json:
-    """Return the options of a command.
-
-    repeated_state: the state whose options are repeated. If None, all options are repeated.
-    """
-    kind = None if request.kind is Request.kind else str(request.kind)
-    kinds = request.options.get("kind") if is_for_fleet else None
-    has_namespaces = is_for_fleet and any(option in request.options
-                                          for option in commands.FLEET_NAMESPACE_OPTIONS)
-    is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
-    is_default_namespace = request.namespace == request.default_namespace == Request.namespace
-    keeps_next_name = (repeated_state is None
-                       or repeated_state in commands.OPTIONS["next_name"].states)
-    identifying_options: Json = {
-        "name": None if is_for_fleet else request.name,
-        "kind": kinds if isinstance(kinds, list) else kind,
-        "namespace": None if is_default_namespace or has_namespaces else request.namespace,
-        "next_name": request.next_name if keeps_next_name else None,
-        "deployment_label_key": None if is_default_key else request.label_key,
-    }
-    repeated_options = commands.repeated_options(request.options, repeated_state, is_for_fleet)
-    return commands.sort_options({**repeated_options, **identifying_options, **changes})
+    def _identifying_options(self, repeated_state: State | None) -> Json:
+        request, is_for_fleet = self.request, self.is_for_fleet
+        kind = None if request.kind is Request.kind else str(request.kind)
+        kinds = request.options.get("kind") if is_for_fleet else None
+        has_namespaces = is_for_fleet and any(option in request.options
+                                              for option in commands.FLEET_NAMESPACE_OPTIONS)
+        is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
+        is_default_namespace = request.namespace == request.default_namespace == Request.namespace
+        keeps_next_name = (repeated_state is None
+                           or repeated_state in commands.OPTIONS["next_name"].states)
+        return {
+            "name": None if is_for_fleet else request.name,
+            "kind": kinds if isinstance(kinds, list) else kind,
+            "namespace": None if is_default_namespace or has_namespaces else request.namespace,
+            "next_name": request.next_name if keeps_next_name else None,
+            "deployment_label_key": None if is_default_key else request.label_key,
+        }

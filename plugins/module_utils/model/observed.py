@@ -62,9 +62,11 @@ class Controller:
     def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
         """Parse an object. kind: required for an item of a list, because the item has no kind."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
-        owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
-        failures = [condition for condition in status.get("conditions") or []
-                    if condition["type"] == "ReplicaFailure" and condition["status"] == "True"]
+        selector = spec.get("selector") or {}
+        owner = _owner_reference(metadata)
+        failure: Json = next((
+            condition for condition in status.get("conditions") or []
+            if condition["type"] == "ReplicaFailure" and condition["status"] == "True"), {})
         return cls(
             kind=kind or Kind(item.get("kind", Kind.REPLICATION_CONTROLLER)),
             name=metadata["name"],
@@ -75,15 +77,15 @@ class Controller:
             annotations=metadata.get("annotations") or {},
             managers=frozenset(
                 text(entry, "manager") for entry in objects(metadata, "managedFields")),
-            owner=display_text(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
-            owner_group=owners[0].get("apiVersion", "").rpartition("/")[0] if owners else "",
-            owner_uid=owners[0].get("uid", "") if owners else "",
+            owner=display_text(f"{owner['kind']}/{owner['name']}") if owner else "",
+            owner_group=owner.get("apiVersion", "").rpartition("/")[0],
+            owner_uid=owner.get("uid", ""),
             is_deleting=bool(metadata.get("deletionTimestamp")),
             finalizers=tuple(display_text(finalizer) for finalizer in values(metadata, "finalizers")
                              if isinstance(finalizer, str)),
             template=spec["template"],
-            selector=_labels(spec.get("selector") or {}),
-            has_expressions=isinstance((spec.get("selector") or {}).get("matchExpressions"), list),
+            selector=_labels(selector),
+            has_expressions=isinstance(selector.get("matchExpressions"), list),
             replicas=spec.get("replicas", 1),
             min_ready_seconds=spec.get("minReadySeconds", 0),
             generation=metadata.get("generation", 1),
@@ -93,7 +95,7 @@ class Controller:
             # With NEVER_AVAILABLE, availableReplicas is always 0.
             available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER_AVAILABLE
                                  else "availableReplicas", 0),
-            failure=display_text(failures[0].get("message", "")) if failures else "",
+            failure=display_text(failure.get("message", "")),
         )
 
     #: Whether the kind has the condition ReplicaFailure.
@@ -277,8 +279,7 @@ class TerminatingPod(t.NamedTuple):
 
     @classmethod
     def from_api(cls, metadata: Json) -> TerminatingPod:
-        owner = next(
-            (ref for ref in objects(metadata, "ownerReferences") if ref.get("controller")), {})
+        owner = _owner_reference(metadata)
         finalizers = tuple(display_text(str(name)) for name in values(metadata, "finalizers"))
         return cls(metadata["name"], text(owner, "kind"), text(owner, "uid"),
                    text(metadata, "deletionTimestamp"), finalizers, metadata.get("labels") or {})
@@ -372,6 +373,11 @@ def deployment_label(request: Request, controller: Controller) -> str | None:
     """Return the controller's value of the deployment label, or None if it has none."""
     labels = controller.template.get("metadata", {}).get("labels") or {}
     return controller.selector.get(request.label_key, labels.get(request.label_key))
+
+
+def _owner_reference(metadata: Json) -> Json:
+    """Return the entry of the controlling owner in metadata.ownerReferences, or {}."""
+    return next((ref for ref in objects(metadata, "ownerReferences") if ref.get("controller")), {})
 
 
 def _labels(selector: Json) -> Json:

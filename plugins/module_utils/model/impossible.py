@@ -24,11 +24,8 @@ def refuse_impossible_request(request: Request) -> None:
                            "leave suspend_gitops out, and change the manifest first")
     if not request.waits:
         _check_wait_false(request)
-    if request.nodes and not request.kind.runs_on_each_node:
-        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
-                           f"one pod on each node: leave it out", depends_on_kind=True)
-    if request.nodes and request.pause_at is None:
-        raise RolloutError("nodes selects the pods to replace before a pause: set pause_at as well")
+    if request.nodes:
+        _check_nodes(request)
     if request.definition is not None:
         namespace = request.definition["metadata"].get("namespace") or request.namespace
         if namespace != request.namespace:
@@ -37,15 +34,7 @@ def refuse_impossible_request(request: Request) -> None:
     if request.max_surge.value == 0 and request.max_unavailable.value == 0:
         raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be "
                            "replaced: set one of them to at least 1", depends_on_kind=True)
-    if (request.timeout is not None and request.soak >= request.timeout
-            and not request.state.rolls_back):
-        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
-                           f"({request.soak:g} s)")
-    if (request.min_ready_seconds or 0) >= request.progress_deadline:
-        # Otherwise, no pod could become available in time. The API server has the same rule for
-        # Deployments.
-        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater "
-                           f"than min_ready_seconds ({request.min_ready_seconds} s)")
+    _check_durations(request)
 
 
 def _refuse_unsupported_limits(request: Request) -> None:
@@ -83,6 +72,26 @@ def _check_keep_old(request: Request) -> None:
     if request.overrides_strategy:
         raise RolloutError("max_surge and max_unavailable cannot be used with keep_old, which "
                            "removes no old pod and therefore adds all new pods: leave them out")
+
+
+def _check_nodes(request: Request) -> None:
+    if not request.kind.runs_on_each_node:
+        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
+                           f"one pod on each node: leave it out", depends_on_kind=True)
+    if request.pause_at is None:
+        raise RolloutError("nodes selects the pods to replace before a pause: set pause_at as well")
+
+
+def _check_durations(request: Request) -> None:
+    if (request.timeout is not None and request.soak >= request.timeout
+            and not request.state.rolls_back):
+        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak "
+                           f"({request.soak:g} s)")
+    if (request.min_ready_seconds or 0) >= request.progress_deadline:
+        # Otherwise, no pod could become available in time. The API server has the same rule for
+        # Deployments.
+        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater "
+                           f"than min_ready_seconds ({request.min_ready_seconds} s)")
 
 
 def _check_wait_false(request: Request) -> None:

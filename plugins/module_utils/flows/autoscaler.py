@@ -53,16 +53,21 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
         if final_restore_step and request.rolls_back_update and request.to_revision is None:
             return final_restore_step
         raise
-    if not isinstance(decision, Step):
-        return (final_restore_step if final_restore_step and isinstance(decision, Done)
-                else decision)
+    if isinstance(decision, Done):
+        return final_restore_step or decision
+    return _decide_step(request, scaler, decision) if isinstance(decision, Step) else decision
+
+
+def _decide_step(request: Request, scaler: Json, step: Step) -> Step:
+    """Return the step, or the freeze or restoration of the autoscaler that has to come first."""
     # With `wait: false`, the task ends before the update, so restore the autoscaler now.
-    leaves_update = decision.action in (Action.UPDATE, Action.PACE) and not request.waits
-    if (decision.completes_update or leaves_update) and _is_partly_frozen(scaler):
-        return restore_step or _with_warning(request, scaler, decision)
-    if (_is_partly_frozen(scaler) or decision.completes_update
-            or request.autoscaler == "ignore"):
-        return decision
+    leaves_update = step.action in (Action.UPDATE, Action.PACE) and not request.waits
+    if _is_partly_frozen(scaler):
+        if step.completes_update or leaves_update:
+            return restore(scaler) or _with_warning(request, scaler, step)
+        return step
+    if step.completes_update or request.autoscaler == "ignore":
+        return step
     if request.autoscaler == "refuse":
         name = scaler["metadata"]["name"]
         raise RolloutError(
@@ -71,7 +76,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
     # With `wait: false`, the task ends before the update, and cannot restore the autoscaler.
-    return freeze(scaler) if decision.action in _SCALING_ACTIONS and request.waits else decision
+    return freeze(scaler) if step.action in _SCALING_ACTIONS and request.waits else step
 
 
 def _with_warning(request: Request, scaler: Json, step: Step) -> Step:

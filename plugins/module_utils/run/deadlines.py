@@ -111,40 +111,26 @@ class Deadlines:
         RolloutError after a deadline (RolloutFailed, except for a finalizer) or for a fatal cause.
         """
         now = self._clock.monotonic()
-        # Until the controller observes an update, the status describes the previous update.
-        progress = (distinct_step_count, status.progress if status.is_observed else -math.inf)
-        goal = math.inf if status.goal is None else status.goal
-        if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
-            self._max_progress, self._progress_time = progress, now
-            self._initial_rejected_count, self._min_terminating_count = None, math.inf
-        # Progress: the first terminating pods, or a smaller number of terminating pods (not 0).
-        if 0 < wait.terminating.count < self._min_terminating_count:
-            self._min_terminating_count, self._progress_time = wait.terminating.count, now
-        self._min_goal = min(self._min_goal, goal)
+        self._record_progress(status, wait, distinct_step_count, now)
         stalled_seconds = now - self._progress_time
         remaining_seconds = request.progress_deadline - stalled_seconds
         if (grace_period_end := seconds(wait.terminating.grace_period_end)) is not None:
             remaining_seconds = max(
                 remaining_seconds,
                 grace_period_end + request.failure_grace - self._gateway.server_time())
-        is_stalled = stalled_seconds >= self._intervals.look_at_pods
-        causes = (self._causes(request, status, stalled_seconds, remaining_seconds <= 0)
-                  if is_stalled or remaining_seconds <= 0 else [])
-        self._fatal_cause_times = {kind: times for kind, times in self._fatal_cause_times.items()
-                                   if now - times[1] <= CAUSE_TIMEOUT}
-        self._fatal_cause_times |= {
-            cause.kind: (self._fatal_cause_times.get(cause.kind, (now, now))[0], now)
-            for cause in causes if cause.is_fatal}
+        is_expired = remaining_seconds <= 0
+        causes = (self._causes(request, status, stalled_seconds, is_expired)
+                  if is_expired or stalled_seconds >= self._intervals.look_at_pods else [])
+        self._record_fatal_causes(causes, now)
         # Fail at once: during failure_grace, rejected pods would fill the namespace.
         keeps_replacing_pods = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (keeps_replacing_pods
                        or any(now - first >= request.failure_grace
                               for first, _last in self._fatal_cause_times.values())):
             raise self._failure(request, status, causes, _describe_failure(causes))
-        if wait.deleted and wait.deleted.finalizers and (remaining_seconds <= 0
-                                                         or self._is_timed_out(request)):
+        if wait.deleted and wait.deleted.finalizers and (is_expired or self._is_timed_out(request)):
             raise endless_deletion(request, wait.deleted)
-        if remaining_seconds <= 0:
+        if is_expired:
             raise self._failure(request, status, causes,
                                 f"no progress for {request.progress_deadline:g} s while waiting "
                                 f"for this: {wait.until}")
@@ -160,6 +146,27 @@ class Deadlines:
     def _is_timed_out(self, request: Request) -> bool:
         duration = self._clock.monotonic() - self._start
         return request.timeout is not None and duration > request.timeout
+
+    def _record_progress(self, status: RolloutStatus, wait: Wait, distinct_step_count: int,
+                         now: float) -> None:
+        # Until the controller observes an update, the status describes the previous update.
+        progress = (distinct_step_count, status.progress if status.is_observed else -math.inf)
+        goal = math.inf if status.goal is None else status.goal
+        if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
+            self._max_progress, self._progress_time = progress, now
+            self._initial_rejected_count, self._min_terminating_count = None, math.inf
+        # Progress: the first terminating pods, or a smaller number of terminating pods (not 0).
+        if 0 < wait.terminating.count < self._min_terminating_count:
+            self._min_terminating_count, self._progress_time = wait.terminating.count, now
+        self._min_goal = min(self._min_goal, goal)
+
+    def _record_fatal_causes(self, causes: t.Iterable[diagnosis.Cause], now: float) -> None:
+        """Record the times of the fatal causes, and drop the causes that count as solved."""
+        recent_times = {kind: times for kind, times in self._fatal_cause_times.items()
+                        if now - times[1] <= CAUSE_TIMEOUT}
+        self._fatal_cause_times = recent_times | {
+            cause.kind: (recent_times.get(cause.kind, (now, now))[0], now)
+            for cause in causes if cause.is_fatal}
 
     def _causes(self, request: Request, status: RolloutStatus, stalled_seconds: float,
                 is_expired: bool) -> list[diagnosis.Cause]:

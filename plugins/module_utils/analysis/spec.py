@@ -203,18 +203,7 @@ def _parse_metric(options: Json) -> Metric:
     if not (name.isprintable() and len(name) <= 100):
         raise RolloutError(f"{name[:100]!r} is not a valid metric name: use at most 100 printable "
                            "characters")
-    thresholds = {option: options[option] for option in (*ABSOLUTE, *RELATIVE)
-                  if options.get(option) is not None}
-    if not thresholds:
-        raise RolloutError(f"metric {name} has no threshold: give one of "
-                           f"{', '.join((*ABSOLUTE, *RELATIVE))}")
-    if infinite_option := next((option for option, value in thresholds.items()
-                                if not math.isfinite(value)), ""):
-        raise RolloutError(f"metric {name}: {infinite_option} is not a finite number")
-    if negative_option := next((option for option in RELATIVE
-                                if thresholds.get(option, 0) < 0), ""):
-        raise RolloutError(f"metric {name}: {negative_option} must not be negative, but is "
-                           f"{thresholds[negative_option]:g}")
+    thresholds = _parse_thresholds(name, options)
     min_samples = options.get("min_samples") or 0
     if not 0 <= min_samples < math.inf:
         raise RolloutError(f"metric {name}: min_samples must be a number of at least 0, not "
@@ -237,6 +226,22 @@ def _parse_metric(options: Json) -> Metric:
     if min_samples and not samples_query:
         raise RolloutError(f"metric {name}: min_samples requires samples_query")
     return metric
+
+
+def _parse_thresholds(name: str, options: Json) -> dict[str, float]:
+    thresholds = {option: options[option] for option in (*ABSOLUTE, *RELATIVE)
+                  if options.get(option) is not None}
+    if not thresholds:
+        raise RolloutError(f"metric {name} has no threshold: give one of "
+                           f"{', '.join((*ABSOLUTE, *RELATIVE))}")
+    for option, value in thresholds.items():
+        if not math.isfinite(value):
+            raise RolloutError(f"metric {name}: {option} is not a finite number")
+    for option in RELATIVE:
+        if thresholds.get(option, 0) < 0:
+            raise RolloutError(f"metric {name}: {option} must not be negative, but is "
+                               f"{thresholds[option]:g}")
+    return thresholds
 
 
 def _parse_error_lines(name: str, options: Json) -> ErrorLines:

@@ -152,52 +152,71 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
 
     width, height: in pixels. name: the prefix of all ids, unique on the page.
     """
-    picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
-                              aria_labelledby=f"{name}-title")
-    picture.append(drawsvg.Title(
-        f"{curve.metric} of {curve.controller}: new and old pods over time. "
-        f"{curve.description}",
-        id=f"{name}-title"))
-    points = curve.points
-    seconds = (points[-1].at - points[0].at).total_seconds() or 1.0
-    ticks = _ticks([value for point in points
-                    for value in (point.new, point.old, point.lower_bound,
-                                  point.upper_bound)
-                    if value is not None])
-    right, bottom = width - RIGHT, height - BOTTOM
+    return _Chart(curve, width, height, name).svg()
 
-    def x(at: datetime.datetime) -> float:
-        return round(LEFT + 8 + (right - LEFT - 16) * (at - points[0].at).total_seconds() / seconds,
-                     1)
 
-    def y(value: float) -> float:
-        return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
+class _Chart:
+    """The drawing of a chart. x() and y() return pixels."""
 
-    for tick in ticks:
-        # Draw a grid line at the lowest tick, too: an axis there could hide a threshold line.
-        picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
-        picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
-                                    text_anchor="end", dy="0.35em"))
-    anchors = {points[0].at: "start"} | ({points[-1].at: "end"} if len(points) > 1 else {})
-    for at, anchor in anchors.items():
-        picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number",
-                                    text_anchor=anchor))
-    for css_class, value_of in _LINES.items():
-        for line in curve.lines:
-            coordinates = [(x(point.at), y(value)) for point in line
-                           if (value := value_of(point)) is not None]
-            if len(coordinates) == 1 and css_class in ("lower-bound", "upper-bound"):
-                (x_only, y_only), = coordinates
-                coordinates = [(x_only - 8, y_only), (x_only + 8, y_only)]
-            if len(coordinates) > 1:
-                picture.append(_line(coordinates, f"line-{css_class}"))
-    for point in points:
-        for css_class, value, size in (("dot-old", point.old, 2.5), ("dot-new", point.new, 3.5)):
-            if value is not None:
-                has_failed = css_class == "dot-new" and point.outcome == "failed"
-                picture.append(drawsvg.Circle(x(point.at), y(value), 5 if has_failed else size,
-                                              class_="dot-bad" if has_failed else css_class))
-    return picture.as_svg(header="")
+    def __init__(self, curve: Curve, width: int, height: int, name: str) -> None:
+        self.curve, self.points = curve, curve.points
+        self.right, self.bottom = width - RIGHT, height - BOTTOM
+        self.begin, self.end = self.points[0].at, self.points[-1].at
+        self.seconds = (self.end - self.begin).total_seconds() or 1.0
+        self.ticks = _ticks([value for point in self.points for value_of in _LINES.values()
+                             if (value := value_of(point)) is not None])
+        self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
+                                       aria_labelledby=f"{name}-title")
+        self.picture.append(drawsvg.Title(
+            f"{curve.metric} of {curve.controller}: new and old pods over time. "
+            f"{curve.description}",
+            id=f"{name}-title"))
+
+    def svg(self) -> str:
+        self.draw_axes()
+        self.draw_lines()
+        self.draw_dots()
+        return self.picture.as_svg(header="")
+
+    def x(self, at: datetime.datetime) -> float:
+        seconds = (at - self.begin).total_seconds()
+        return round(LEFT + 8 + (self.right - LEFT - 16) * seconds / self.seconds, 1)
+
+    def y(self, value: float) -> float:
+        low, high = self.ticks[0], self.ticks[-1]
+        return round(self.bottom - (self.bottom - TOP) * (value - low) / (high - low), 1)
+
+    def draw_axes(self) -> None:
+        for tick in self.ticks:
+            # Draw a grid line at the lowest tick, too: an axis there could hide a threshold line.
+            y = self.y(tick)
+            self.picture.append(drawsvg.Line(LEFT, y, self.right, y, class_="grid"))
+            self.picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y, class_="number",
+                                             text_anchor="end", dy="0.35em"))
+        anchors = {self.begin: "start"} | ({self.end: "end"} if len(self.points) > 1 else {})
+        for at, anchor in anchors.items():
+            self.picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, self.x(at), self.bottom + 18,
+                                             class_="number", text_anchor=anchor))
+
+    def draw_lines(self) -> None:
+        for css_class, value_of in _LINES.items():
+            for line in self.curve.lines:
+                coordinates = [(self.x(point.at), self.y(value)) for point in line
+                               if (value := value_of(point)) is not None]
+                if len(coordinates) == 1 and css_class in ("lower-bound", "upper-bound"):
+                    ((x, y),) = coordinates
+                    coordinates = [(x - 8, y), (x + 8, y)]
+                if len(coordinates) > 1:
+                    self.picture.append(_line(coordinates, f"line-{css_class}"))
+
+    def draw_dots(self) -> None:
+        for point in self.points:
+            new_dot = ("dot-bad", 5) if point.outcome == "failed" else ("dot-new", 3.5)
+            for value, (css_class, radius) in (
+                    (point.old, ("dot-old", 2.5)), (point.new, new_dot)):
+                if value is not None:
+                    self.picture.append(drawsvg.Circle(self.x(point.at), self.y(value), radius,
+                                                       class_=css_class))
 
 
 def format_cell(value: float | None) -> str:

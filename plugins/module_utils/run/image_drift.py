@@ -61,14 +61,12 @@ class ImageDrift:
 
         With image_drift=fail, raises RolloutFailed if the images differ. Raises RolloutError.
         """
-        if request.image_drift == "ignore" or request.state.rolls_back or not request.waits:
-            return
-        if status.direction == "back":
+        if not _compares_images(request, status):
             return
         available_count = status.new.available if status.new and status.is_observed else 0
-        thresholds = {2, max(2, ((status.goal or 0) + 1) // 2)}
+        half_goal = ((status.goal or 0) + 1) // 2
         is_due = any(self._listed_available_count < threshold <= available_count
-                     for threshold in thresholds)
+                     for threshold in (2, max(2, half_goal)))
         moment = _comparison_moment(flow, observed, decision)
         is_new_moment = bool(moment) and moment not in self._compared_moments
         holders = [holder for holder in status.holders
@@ -117,6 +115,11 @@ class ImageDrift:
             if (cause.place, cause.reason) not in self._printed_warnings:
                 self._printed_warnings.add((cause.place, cause.reason))
                 self._warn(f"a tag has moved: {image_drift.sentence(cause)}")
+
+
+def _compares_images(request: Request, status: RolloutStatus) -> bool:
+    return (request.image_drift != "ignore" and request.waits
+            and not request.state.rolls_back and status.direction != "back")
 
 
 def _comparison_moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:

@@ -24,8 +24,7 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
 
     verb: "would be" in check mode.
     """
-    failure_by_name = {name: result["failure"]
-                       for name, result in results.items() if result["failed"]}
+    failures = {name: result["failure"] for name, result in results.items() if result["failed"]}
     skipped_names = [name for name, result in results.items() if result["skipped"]]
     succeeded_names = [name for name, result in results.items()
                        if not result["failed"] and not result["skipped"]]
@@ -40,24 +39,28 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                      f"{verb if changed_count else 'are'} as requested ({changed_count} changed)"]
     if skipped_names:
         count_clauses.append(f"{len(skipped_names)} skipped ({join_first(skipped_names)})")
-    if not failure_by_name:
+    if not failures:
         return joint_fields | {"msg": ", ".join(count_clauses), "diff": diffs}
-    names, failures = list(failure_by_name), list(failure_by_name.values())
-    reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
-               for failure in failures]
-    # If all failures have the same reason, `why` is `reason` without names: the first line of the
-    # error has the names.
-    has_one_reason = len(set(reasons)) == 1
-    why_lines = failures[0]["why"].splitlines()
-    reason = reasons[0] if len(why_lines) < 2 else "\n".join([failures[0]["what"], *why_lines])
-    error = RolloutError(f"{len(failure_by_name)} of {len(results)} controllers failed "
-                         f"({join_first(names)})",
-                         why=reason if has_one_reason
-                         else join_first(_join_messages(zip(names, reasons)), "\n"),
-                         next_command=next_command)
+    error = RolloutError(f"{len(failures)} of {len(results)} controllers failed "
+                         f"({join_first(list(failures))})",
+                         why=_joint_reason(failures), next_command=next_command)
     # error.progress: fields for the result of the failed task.
     error.status, error.progress = ", ".join(count_clauses), joint_fields
     raise error
+
+
+def _joint_reason(failures: dict[str, Json]) -> str:
+    """Return the reasons of the failures, one per line.
+
+    A reason that all failures share is without names: the first line of the error has the names.
+    """
+    reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
+               for failure in failures.values()]
+    if len(set(reasons)) > 1:
+        return join_first(_join_messages(zip(failures, reasons)), "\n")
+    failure = next(iter(failures.values()))
+    why_lines = failure["why"].splitlines()
+    return reasons[0] if len(why_lines) < 2 else "\n".join([failure["what"], *why_lines])
 
 
 def _join_messages(named_messages: t.Iterable[tuple[str, str]]) -> list[str]:

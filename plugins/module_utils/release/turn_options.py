@@ -23,22 +23,20 @@ def module_options(request: Request, turn: Turn) -> Json:
     selection: Json = {"names": turn.names} if turn.names else request.selection
     if turn.do in ("look", "ask"):
         return selection | request.namespace_and_kind | turn.options
-    options = {option: value
-               for option, value in request.options.items() if option not in SELECTIONS}
+    excluded_options = {*SELECTIONS}
     if turn.options.get("state") == "rolled_back":
         # Omit options that apply only to updates.
-        rollback_options = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
-        own_options = ("to_revision", "timeout") if request.role == "rollback" else ()
-        options = {option: value for option, value in options.items()
-                   if option in rollback_options or option in own_options}
+        rollback_options = repeated_options(request.options, State.ROLLED_BACK, is_fleet=True)
+        own_options = {"to_revision", "timeout"} if request.role == "rollback" else set()
+        excluded_options |= request.options.keys() - rollback_options.keys() - own_options
     elif request.role == "rollback":
-        excluded_options = ("to_revision", "next_name",
-                            *(IMAGES if "images" in turn.options else ()))
-        options = {option: value
-                   for option, value in options.items() if option not in excluded_options}
+        excluded_options |= {"to_revision", "next_name"}
+        if "images" in turn.options:
+            excluded_options |= {*IMAGES}
     if "pause_at" not in turn.options:
-        options = {option: value for option, value in options.items()
-                   if option not in ("nodes", "keep_old")}
+        excluded_options |= {"nodes", "keep_old"}
+    options = {option: value for option, value in request.options.items()
+               if option not in excluded_options}
     return (options | selection | ({"_return_sizes": True} if request.report else {})
             | turn.options)
 

@@ -113,7 +113,7 @@ def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
 class FilterModule:
     """The filters of this file."""
 
-    def filters(self) -> dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {function.__name__: function for function in
                 (entries, next_turn, turn_options, analysis_options, approval_answer, failed_task,
                  release_artifacts, region_batches, batch_gate, host_page, report_overview)}

@@ -61,6 +61,7 @@ _value:
 """
 
 import pathlib
+import typing as t
 
 import jinja2
 from ansible.errors import AnsibleFilterError
@@ -69,7 +70,7 @@ TEMPLATE = (pathlib.Path(__file__).parents[2]
             / "roles" / "image_bump" / "templates" / "report.html.j2")
 
 
-def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
+def rollout_report(data: dict[str, t.Any], template: str | pathlib.Path = TEMPLATE) -> str:
     if not isinstance(data, dict):
         raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")
     # Import the page only here: Ansible loads this file to look up any filter, and importing
@@ -85,5 +86,5 @@ def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
 class FilterModule:
     """The filters of this file."""
 
-    def filters(self) -> dict:
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {"rollout_report": rollout_report}

@@ -12,7 +12,7 @@ import typing as t
 from .cluster.kubernetes import KubernetesGateway
 from .explain import report
 from .flows.choice import migrations
-from .flows.flow import Flow, Holder, RolloutStatus
+from .flows.flow import AnyFlow, Holder, RolloutStatus
 from .model.errors import NoSuchController
 from .model.fields import Json
 from .model.label_selectors import matches
@@ -29,7 +29,7 @@ if t.TYPE_CHECKING:
 MAX_PODS = 500
 
 
-def read_status(flow: Flow, request: Request,
+def read_status(flow: AnyFlow, request: Request,
                 gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
     """Return the request with the primary's name, the observed controllers, and the status.
 
@@ -44,7 +44,7 @@ def read_status(flow: Flow, request: Request,
     return request, observed, flow.status(request, observed)
 
 
-def rollouts_with_new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
+def rollouts_with_new_pods(flow: AnyFlow, request: Request, gateway: KubernetesGateway,
                            names: t.Sequence[str]) -> list[Json]:
     """Return the rollout of each primary, with only the name and the new pods.
 
@@ -61,7 +61,7 @@ def rollouts_with_new_pods(flow: Flow, request: Request, gateway: KubernetesGate
     return rollouts
 
 
-def _observe(flow: Flow, request: Request, gateway: KubernetesGateway,
+def _observe(flow: AnyFlow, request: Request, gateway: KubernetesGateway,
              revisions: t.Mapping[str, list[Json]]) -> Observed:
     controller = gateway.controllers().get(request.name)
     return flow.find(request, gateway, revisions.get(controller.uid, []) if controller else None)
@@ -70,7 +70,7 @@ def _observe(flow: Flow, request: Request, gateway: KubernetesGateway,
 class Overview:
     """The rollouts of the controllers of one kind."""
 
-    def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
+    def __init__(self, flow: AnyFlow, request: Request, gateway: KubernetesGateway,
                  params: Json) -> None:
         self._flow, self._request, self._gateway = flow, request, gateway
         self._params = params
@@ -123,7 +123,7 @@ class Overview:
                 "history": report.history(observed.history), **pods}
 
 
-def _migrations(flow: Flow, request: Request,
+def _migrations(flow: AnyFlow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by the names of their controllers.
 
@@ -145,7 +145,7 @@ def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
-def _revisions_by_owner_uid(flow: Flow, request: Request, gateway: KubernetesGateway,
+def _revisions_by_owner_uid(flow: AnyFlow, request: Request, gateway: KubernetesGateway,
                             controller: Controller | None) -> dict[str, list[Json]]:
     """Return ControllerRevisions by the uid of their owner.
 

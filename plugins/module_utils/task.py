@@ -26,7 +26,7 @@ from .cluster.kubernetes import KubernetesGateway
 from .explain import other_kinds, permissions
 from .flows import refusals
 from .flows.choice import choose
-from .flows.flow import Flow, Rule, own_live_pods
+from .flows.flow import AnyFlow, Rule, own_live_pods
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
@@ -264,7 +264,7 @@ def _info(params: Json) -> list[Json]:
         return _rollouts(flow, request, gateway, params)
 
 
-def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
+def _rollouts(flow: AnyFlow, request: Request, gateway: KubernetesGateway,
               params: Json) -> list[Json]:
     return Overview(flow, request, gateway, params).rollouts()
 
@@ -304,7 +304,7 @@ def _query_sender(spec: analyses.Analysis,
     return prometheus.Prometheus(params).query
 
 
-def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:
+def _subject(flow: AnyFlow, request: Request, gateway: KubernetesGateway) -> Subject:
     request, observed, status = read_status(flow, request, gateway)
     new_names: list[str] = []
     old_names: list[str] = []
@@ -436,7 +436,7 @@ def _only_kind(params: Json, error: RolloutError | None = None) -> str | None:
     return None
 
 
-def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = True,
+def _gateway(params: Json, request: Request, flow: AnyFlow, watches_pods: bool = True,
              shared_connection: connection.Connection | None = None) -> KubernetesGateway:
     return KubernetesGateway(shared_connection or connection.Connection(params, os.environ),
                              request.namespace, flow.watched_kinds, watches_pods)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import typing as t
+
+Json = dict[str, t.Any]
 
 
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
@@ -30,8 +33,8 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
     return str(page.with_name(f"{page.stem}-{escaped_host}{page.suffix}"))
 
 
-def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
-             regions: dict) -> dict[str, dict]:
+def overview(hosts: list[str], data: list[Json], path: str, host_path: str,
+             regions: Json) -> dict[str, Json]:
     """Return {path: data of the page for all clusters}, or {} without this page.
 
     data: the data of each host; {} before the end of the run. regions: the hosts by region.

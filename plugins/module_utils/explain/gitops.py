@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 
 from ..flows import suspension
-from ..flows.flow import Flow
+from ..flows.flow import AnyFlow
 from ..model import shell
 from ..model.fields import text
 from ..model.identity import is_name
@@ -69,7 +69,7 @@ class Manager(t.NamedTuple):
     flux_tool: suspension.Tool | None = None
 
 
-def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
+def warnings(flow: AnyFlow, request: Request, primary: Controller) -> list[str]:
     """Return a warning for each tool that will undo the update."""
     effect = _effect(flow, request)
     if not effect:
@@ -128,7 +128,7 @@ def _default_advice(manager: Manager) -> str:
             f"{manager.command}")
 
 
-def _effect(flow: Flow, request: Request) -> str:
+def _effect(flow: AnyFlow, request: Request) -> str:
     """Describe the effect of the manifest ("resets foo to ..."), or return "" if none."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "

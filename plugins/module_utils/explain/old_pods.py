@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..flows.flow import Flow, OldPod
+from ..flows.flow import AnyFlow, OldPod
 from ..model.fields import Json, text
 from ..model.observed import Controller
 from ..model.request import Request
@@ -47,7 +47,7 @@ _SUGGESTIONS = {PREVIOUS_TEMPLATE: _DELETE_ADVICE, THIRD_TEMPLATE: _DELETE_ADVIC
                 PREVIOUS_TEMPLATE_KEPT: _PAUSE_ADVICE}
 
 
-def causes(flow: Flow, request: Request, controller: Controller, pods: t.Sequence[Json],
+def causes(flow: AnyFlow, request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json], is_replaced: t.Callable[[Json], bool]) -> list[Cause]:
     """Return one cause for each kind of unready old pods, and the causes for the other pods.
 

@@ -15,7 +15,7 @@ import re
 import typing as t
 
 from ..flows.autoscaler import autoscalers_of
-from ..flows.flow import Flow
+from ..flows.flow import AnyFlow
 from ..model.budgets import budgets_of, desired_healthy
 from ..model.fields import Json, pairs
 from ..model.fields import mapping as _map
@@ -48,7 +48,7 @@ class RelatedObjects:
     nodes: t.Sequence[Json] | None = None
 
 
-def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
+def warnings(flow: AnyFlow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
     """Return the warnings about an update. Raises RolloutError if keep_old exceeds a quota."""
     update = _Update(flow, request, primary, template, related)
@@ -60,7 +60,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
     return [sentence for check in checks for sentence in check(update)]
 
 
-def added_usage(flow: Flow, request: Request, primary: Controller,
+def added_usage(flow: AnyFlow, request: Request, primary: Controller,
                 template: Json) -> quotas.Amounts:
     """Return the amounts that an update adds to the usage of a quota."""
     update = _Update(flow, request, primary, template, RelatedObjects())
@@ -70,7 +70,7 @@ def added_usage(flow: Flow, request: Request, primary: Controller,
 class _Update(t.NamedTuple):
     """The planned update."""
 
-    flow: Flow
+    flow: AnyFlow
     request: Request
     primary: Controller
     template: Json

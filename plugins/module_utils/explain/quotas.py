@@ -20,7 +20,7 @@ from ..model.fields import values as _list
 from ..model.request import Request
 
 #: Quantities by resource.
-Amounts = collections.Counter
+Amounts = collections.Counter[str]
 
 
 def needed_amounts(old_template: Json, new_template: Json, desired: int, surge: int) -> Amounts:

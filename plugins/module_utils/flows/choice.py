@@ -14,13 +14,13 @@ import typing as t
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.request import Request
-from .flow import Flow
+from .flow import AnyFlow
 
 if t.TYPE_CHECKING:
     from .migration.in_progress import MigrationInProgress
 
 
-def choose(request: Request) -> Flow:
+def choose(request: Request) -> AnyFlow:
     """Return the flow for the request."""
     if request.migrates or request.kind is Kind.DEPLOYMENT_CONFIG:
         from .migration.flow import MigrationFlow

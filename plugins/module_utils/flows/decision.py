@@ -10,10 +10,10 @@ from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import Decision, Done, Wait
 from . import autoscaler, soak, suspension
-from .flow import Flow
+from .flow import AnyFlow
 
 
-def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
+def decide(flow: AnyFlow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update. Raises RolloutError.
 
     If nothing is left to do, the decision is to wait for unavailable pods, as `kubectl rollout
@@ -34,7 +34,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
                 is_idle=True)
 
 
-def compose_plan(flow: Flow, request: Request, observed: Observed) -> Decision:
+def compose_plan(flow: AnyFlow, request: Request, observed: Observed) -> Decision:
     """Return the plan of the flow, or the step that must come first. Raises RolloutError."""
     def plan() -> Decision:
         return flow.plan(request, observed)

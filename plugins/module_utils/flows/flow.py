@@ -404,3 +404,8 @@ class Flow(t.Protocol[ObservedT]):
     def server_steps(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
         """Return the actions of the controller manager between two observations."""
         return ()
+
+
+#: A flow, without the type of its observation: code for all flows gives a flow only observations
+#: that this flow has made.
+AnyFlow: t.TypeAlias = "Flow[t.Any]"

@@ -18,7 +18,7 @@ from ..model.config_objects import AUTO, MAX_OBJECTS, Reference, checksum, refer
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
-from .flow import Cluster, Flow, Memory, Rule
+from .flow import AnyFlow, Cluster, Memory, Rule
 
 
 def required_permissions(request: Request) -> tuple[Rule, ...]:
@@ -29,7 +29,7 @@ def required_permissions(request: Request) -> tuple[Rule, ...]:
                  if kind in kinds_or_auto or AUTO in kinds_or_auto)
 
 
-def with_checksums(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
+def with_checksums(flow: AnyFlow, request: Request, cluster: Cluster, memory: Memory) -> Request:
     """Return the request with the checksums of the objects in roll_on. Raises RolloutError."""
     if not request.roll_on or request.checksums is not None:
         return request
@@ -62,7 +62,7 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
     return checksums
 
 
-def _stored_checksums(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
+def _stored_checksums(flow: AnyFlow, request: Request, references: t.Mapping[Reference, bool],
                       cluster: Cluster) -> dict[str, str]:
     """Return the checksums in the template of an update in progress, for use in this task.
 

@@ -29,7 +29,7 @@ from ..model.steps import (
     put,
     test,
 )
-from .flow import Flow, Rule
+from .flow import AnyFlow, Rule
 
 REQUIRED_PERMISSIONS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
@@ -40,7 +40,7 @@ def is_requested(request: Request) -> bool:
     return request.soak > 0 and not request.state.rolls_back
 
 
-def decide(flow: Flow, request: Request, observed: Observed,
+def decide(flow: AnyFlow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or the decision of a soak that comes first.
 

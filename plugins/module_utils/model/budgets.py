@@ -86,7 +86,7 @@ def desired_healthy(budget: Json, expected: int) -> int:
 #: For each operator, a function of the value of a label (None if the label is missing) and the
 #: values in the expression. The function returns whether the label matches. Source:
 #: Requirement.Matches (apimachinery/pkg/labels/selector.go).
-_OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
+_OPERATORS: dict[t.Any, t.Callable[[str | None, list[t.Any]], bool]] = {
     "In": lambda value, values: value is not None and value in values,
     "NotIn": lambda value, values: value not in values,
     "Exists": lambda value, values: value is not None,

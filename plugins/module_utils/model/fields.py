@@ -28,7 +28,7 @@ def mapping(item: t.Any, *path: str) -> Json:
     return item if isinstance(item, dict) else {}
 
 
-def values(item: t.Any, key: str) -> list:
+def values(item: t.Any, key: str) -> list[t.Any]:
     """Return the list under a key."""
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, list) else []

@@ -10,6 +10,7 @@ import enum
 import typing as t
 
 from . import object_meta
+from .fields import Json
 
 
 class StrEnum(str, enum.Enum):
@@ -130,11 +131,11 @@ class Kind(StrEnum):
         """Return whether a task can migrate, but not update, this kind."""
         return self is Kind.DEPLOYMENT_CONFIG
 
-    def labels(self, selector: dict) -> dict | None:
+    def labels(self, selector: Json) -> Json | None:
         """Return the labels in spec.selector."""
         return selector if self in _KINDS_WITHOUT_MATCH_LABELS else selector.get("matchLabels")
 
-    def selector(self, labels: dict[str, str]) -> dict:
+    def selector(self, labels: dict[str, str]) -> Json:
         """Return the value of spec.selector for these labels."""
         return labels if self in _KINDS_WITHOUT_MATCH_LABELS else {"matchLabels": labels}
 

@@ -12,7 +12,7 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..flows import autoscaler
-from ..flows.flow import Flow, Memory
+from ..flows.flow import AnyFlow, Memory
 from ..model.errors import RolloutError, RolloutFailed
 from ..model.observed import Observed
 from ..model.request import Request
@@ -22,7 +22,7 @@ from .preflight import read_autoscalers
 from .recorder import Recorder
 
 
-def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
+def clean_up(flow: AnyFlow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
              memory: Memory, leases: TaskLeases, recorder: Recorder, error: RolloutError) -> None:
     """Apply the cleanup steps, and record a RolloutFailed in an Event.
 

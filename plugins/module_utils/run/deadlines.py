@@ -19,14 +19,14 @@ import typing as t
 from ..cluster.gateway import Gateway
 from ..explain.report import step_line
 from ..flows.commands import RERUN
-from ..flows.flow import Flow, RolloutStatus
+from ..flows.flow import AnyFlow, RolloutStatus
 from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, list_alternatives
 from ..model.fields import seconds
 from ..model.kinds import State
 from ..model.observed import Controller, own_pods
 from ..model.request import PREVIOUS, Request
-from ..model.steps import Step, Wait
+from ..model.steps import Action, Step, Wait
 from .clock import Clock, Intervals
 
 if t.TYPE_CHECKING:
@@ -46,11 +46,15 @@ MAX_REJECTED_PODS = 3
 MAX_REPETITIONS = 5
 MAX_REJECTED_WRITES = 20
 
+#: The action, the name of the object, and repr() of the result.
+StepKey: t.TypeAlias = "tuple[Action, str, str]"
+
 
 class Attempts:
     """Counts the applications of each step, and the consecutive rejected writes."""
+
     def __init__(self) -> None:
-        self._step_counts: collections.Counter[tuple] = collections.Counter()
+        self._step_counts: collections.Counter[StepKey] = collections.Counter()
         self._rejected_write_count = 0
 
     @property
@@ -83,7 +87,7 @@ class Attempts:
 class Deadlines:
     """Tracks the last progress of an update, and the recent fatal causes."""
 
-    def __init__(self, flow: Flow, gateway: Gateway, clock: Clock, intervals: Intervals) -> None:
+    def __init__(self, flow: AnyFlow, gateway: Gateway, clock: Clock, intervals: Intervals) -> None:
         self._flow, self._gateway = flow, gateway
         self._clock, self._intervals = clock, intervals
         self._start = clock.monotonic()
@@ -310,7 +314,7 @@ def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
     return as_lines([*hints, *(["then:"] if hints else []), *list_alternatives(*commands)])
 
 
-def _step_key(step: Step) -> tuple:
+def _step_key(step: Step) -> StepKey:
     return step.action, step.name, repr(step.after)
 
 

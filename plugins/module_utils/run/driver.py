@@ -17,7 +17,7 @@ from ..cluster.gateway import Gateway
 from ..explain import report
 from ..flows import roll_on, soak
 from ..flows.decision import decide
-from ..flows.flow import Flow, Memory, RolloutStatus
+from ..flows.flow import AnyFlow, Memory, RolloutStatus
 from ..model.errors import InternalError, NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
 from ..model.identity import did_you_mean
@@ -49,7 +49,7 @@ SERVER_WAIT_DELAY = 0.02
 
 
 def run(
-    flow: Flow,
+    flow: AnyFlow,
     request: Request,
     gateway: Gateway,
     clock: Clock,
@@ -88,7 +88,7 @@ def run(
         runner.leases.mark_task_as_ended()
 
 
-def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO_SPLITS) -> Json:
+def simulate(flow: AnyFlow, request: Request, gateway: Gateway, splits: Splits = NO_SPLITS) -> Json:
     """Run the task in check mode, on a simulated cluster. Raises RolloutError."""
     from ..cluster.simulated import SimulatedGateway
 
@@ -97,7 +97,7 @@ def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO
     return run(flow, request, simulated, clock, splits=splits)
 
 
-def result_if_done(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
+def result_if_done(flow: AnyFlow, request: Request, gateway: Gateway, clock: Clock,
                    splits: Splits = NO_SPLITS) -> Json | None:
     """Return the result if the cluster is in the requested state, else None. Raises RolloutError.
     """
@@ -106,14 +106,14 @@ def result_if_done(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
     return runner.loop(is_read_only=True)
 
 
-def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
+def needed_quota(flow: AnyFlow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
     """Return the resources that an update with keep_old adds to the usage of a quota."""
     task = _Task(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
     return preflight.needed_quota(flow, task.request, task.observe())
 
 
 class _Task:
-    def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
+    def __init__(self, flow: AnyFlow, request: Request, gateway: Gateway, clock: Clock,
                  print_line: t.Callable[[str], None], reason_to_stop: t.Callable[[], str],
                  intervals: Intervals, splits: Splits = NO_SPLITS) -> None:
         self.flow, self.request, self.gateway = flow, request, gateway
@@ -394,7 +394,7 @@ class _NoSoak:
     def begin(self, request: Request, status: RolloutStatus) -> None:
         """Do nothing."""
 
-    def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
+    def decide(self, flow: AnyFlow, request: Request, observed: Observed) -> Decision:
         return decide(flow, request, observed)
 
 
@@ -408,7 +408,8 @@ def _make_soaking(request: Request, gateway: Gateway, clock: Clock,
     return Soaking(gateway, clock, print_line, warnings)
 
 
-def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:
+def _read_controllers(flow: AnyFlow, request: Request, gateway: Gateway,
+                      observed: Observed) -> None:
     for name in (*flow.lookup_names(observed), request.name):
         gateway.look_up(name)
 

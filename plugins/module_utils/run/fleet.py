@@ -15,7 +15,7 @@ import dataclasses
 import typing as t
 
 from ..cluster.kubernetes import KubernetesGateway
-from ..flows.flow import Flow
+from ..flows.flow import AnyFlow
 from ..model.errors import InternalError, RolloutError
 from ..model.fields import MAX_LISTED, Json, join_first
 from ..model.kinds import Kind, State
@@ -44,7 +44,7 @@ INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=Tru
 class Group(t.NamedTuple):
     """The flow and the gateway for the controllers of one kind in one namespace."""
 
-    flow: Flow
+    flow: AnyFlow
     gateway: KubernetesGateway
     #: The argument is False for the simulated run of check mode.
     make_splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS

@@ -16,7 +16,7 @@ import functools
 import typing as t
 
 from ..cluster.gateway import Gateway
-from ..flows.flow import Flow, Holder, RolloutStatus, Rule
+from ..flows.flow import AnyFlow, Holder, RolloutStatus, Rule
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.object_meta import owner_uid
@@ -55,7 +55,7 @@ class ImageDrift:
         #: A list is None if the user may not list pods.
         self._pending_lists: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
 
-    def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
+    def check(self, flow: AnyFlow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
         """Compare the images if a comparison is due.
 
@@ -122,7 +122,7 @@ def _compares_images(request: Request, status: RolloutStatus) -> bool:
             and not request.state.rolls_back and status.direction != "back")
 
 
-def _comparison_moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
+def _comparison_moment(flow: AnyFlow, observed: Observed, decision: Decision | None) -> str:
     """Return "soak" during a soak, "end" before a pause or before the last steps, else ""."""
     if decision is None or isinstance(decision, WatchPods):
         return "soak" if decision else ""

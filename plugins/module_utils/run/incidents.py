@@ -13,7 +13,7 @@ from ..explain import pod_health
 from ..explain.diagnosis import Cause
 from ..explain.failure_reasons import DELETED
 from ..flows import soak
-from ..flows.flow import Flow, RolloutStatus
+from ..flows.flow import AnyFlow, RolloutStatus
 from ..model.fields import Json
 from ..model.observed import Controller, Observed
 from ..model.request import Request
@@ -31,7 +31,7 @@ class View(t.NamedTuple):
     controller_of_new_pods: Controller | None
 
     @classmethod
-    def from_observed(cls, flow: Flow, request: Request, observed: Observed) -> View:
+    def from_observed(cls, flow: AnyFlow, request: Request, observed: Observed) -> View:
         return cls(request, observed, flow.status(request, observed),
                    flow.controller_of_new_pods(observed))
 

@@ -11,7 +11,7 @@ import typing as t
 
 from ..cluster.gateway import Gateway, prefetch
 from ..flows import argo_rollouts, roll_on, soak
-from ..flows.flow import Flow, Memory
+from ..flows.flow import AnyFlow, Memory
 from ..model.fields import Json
 from ..model.observed import Observed
 from ..model.request import Request
@@ -32,7 +32,7 @@ FIELDS_READ_UNDER_LEASE = ("budgets", "autoscalers")
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
-def check_permissions_and_send_requests(flow: Flow, request: Request, gateway: Gateway,
+def check_permissions_and_send_requests(flow: AnyFlow, request: Request, gateway: Gateway,
                                         memory: Memory, observed: Observed) -> Responses:
     """Check the permissions of the task, and request the related objects.
 
@@ -76,7 +76,7 @@ def _should_read_rollouts(request: Request, observed: Observed,
 
 
 def send_requests_under_lease(
-        flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
+        flow: AnyFlow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
     """Request the objects for the planner. The task must hold the Lease.
 
     The previous holder of the Lease may have changed these objects.
@@ -90,7 +90,7 @@ def send_requests_under_lease(
     return responses
 
 
-def _begins_update_with_new_pods(flow: Flow, observed: Observed) -> bool:
+def _begins_update_with_new_pods(flow: AnyFlow, observed: Observed) -> bool:
     """Return whether an update that creates pods is about to begin."""
     return bool(flow.creates_pods and observed.primary and not observed.in_progress)
 
@@ -106,7 +106,7 @@ def read_autoscalers_before_rollback(request: Request, gateway: Gateway, memory:
         read_autoscalers(gateway, memory)
 
 
-def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
+def store_related_objects(flow: AnyFlow, request: Request, gateway: Gateway, memory: Memory,
                           observed: Observed, responses: Responses) -> list[str]:
     """Store the related objects and the preflight warnings in `memory`.
 
@@ -137,7 +137,7 @@ def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory
     return flow_warnings
 
 
-def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
+def needed_quota(flow: AnyFlow, request: Request, observed: Observed) -> Amounts:
     """Return the resources that an update with keep_old adds to the usage of a quota.
 
     Empty for an update in progress: the usage already includes some of the new pods.

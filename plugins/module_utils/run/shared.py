@@ -12,7 +12,7 @@ import threading
 import typing as t
 
 from ..cluster.kubernetes import KubernetesGateway
-from ..flows.flow import Anything, Flow
+from ..flows.flow import AnyFlow, Anything
 from ..model import object_meta
 from ..model.errors import InternalError, RolloutError
 from ..model.fields import Json
@@ -30,7 +30,7 @@ _UNCACHED_RESOURCES = [RESOURCES[field] for field in FIELDS_READ_UNDER_LEASE]
 class SharedCluster:
     """The watch events and the cached responses for the controllers of a kind in a namespace."""
 
-    def __init__(self, flow: Flow, gateway: KubernetesGateway, names: t.Iterable[str]) -> None:
+    def __init__(self, flow: AnyFlow, gateway: KubernetesGateway, names: t.Iterable[str]) -> None:
         self.flow, self.gateway = flow, gateway
         self.error: RolloutError | None = None
         self._gateways = {name: SharedGateway(self) for name in names}

@@ -17,7 +17,7 @@ from ..cluster.gateway import Gateway
 from ..explain import pod_health
 from ..flows import soak
 from ..flows.decision import decide
-from ..flows.flow import Flow, RolloutStatus, own_live_pods
+from ..flows.flow import AnyFlow, RolloutStatus, own_live_pods
 from ..model import object_meta
 from ..model.fields import Json, seconds
 from ..model.observed import Controller, Observed
@@ -68,7 +68,7 @@ class Soaking:
             self._old_pod_reasons = pod_health.event_reasons(
                 events, _old_pod_uids(self._gateway, status))
 
-    def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
+    def decide(self, flow: AnyFlow, request: Request, observed: Observed) -> Decision:
         """Return the next decision of the flow or of the soak.
 
         Raises RolloutFailed for an incident.

@@ -13,7 +13,7 @@ import typing as t
 from ..cluster.gateway import Gateway
 from ..cluster.kubernetes import KubernetesGateway
 from ..explain import permissions
-from ..flows.flow import Flow, Rule
+from ..flows.flow import AnyFlow, Rule
 from ..model import object_meta
 from ..model.errors import RolloutError
 from ..model.fields import Json
@@ -40,7 +40,7 @@ MAX_FOLLOW_CALLS = 5
 class Follower:
     """The traffic splits of a controller during an update."""
 
-    def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
+    def __init__(self, flow: AnyFlow, real: KubernetesGateway, is_real: bool = True) -> None:
         """Initialize the splits.
 
         real: the gateway of the real cluster, even in check mode. is_real: False in check mode.

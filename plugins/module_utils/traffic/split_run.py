@@ -14,7 +14,7 @@ from ..cluster.http import JSON_PATCH, label_selector, path_segment
 from ..cluster.kubernetes import KubernetesGateway
 from ..cluster.refused import Refused
 from ..explain import report
-from ..flows.flow import Flow, RolloutStatus, Rule, own_live_pods
+from ..flows.flow import AnyFlow, RolloutStatus, Rule, own_live_pods
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, pairs
 from ..model.identity import digest
@@ -149,7 +149,7 @@ class RealObjects:
             raise refused.as_error(f"namespace {self.request.namespace}") from refused
 
 
-def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: RolloutStatus,
+def versions(flow: AnyFlow, request: Request, gateway: KubernetesGateway, status: RolloutStatus,
              needs_new: bool = True) -> Versions:
     """Return the versions of the pods. Raises RolloutError."""
     is_updating = status.phase != "complete"
@@ -176,8 +176,8 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
     return find_versions(request.label_key, pods, fallback, request.where, needs_new)
 
 
-def subject(split_request: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
-            status: RolloutStatus) -> Subject:
+def subject(split_request: TrafficRequest, flow: AnyFlow, request: Request,
+            gateway: KubernetesGateway, status: RolloutStatus) -> Subject:
     """Return a Subject; the caller adds the controller and is_updated.
 
     The versions of the pods are not needed to restore the route, nor if a role prepares an update

@@ -20,6 +20,7 @@ from ..model.steps import Step
 from ..model.template import image_names, images_of
 
 MAX_SAMPLES = 500
+_LAST_ROLLOUT_FIELDS = ("outcome", "from", "to", "time", "who", "to_revision")
 #: The words before the images in summary(), by state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
@@ -174,8 +175,11 @@ def pod_fields(item: Json, is_new: bool | None) -> Json:
 
 
 def _last_rollout(controller: Controller) -> Json | None:
-    return {field: value for field, value in controller.last_rollout.items()
-            if field not in ("request", "template", "revision")} or None
+    record = controller.last_rollout
+    # Any client can write the annotation, also with the record of an update in progress.
+    if record.get("outcome") not in ("updated", "rolled_back"):
+        return None
+    return {field: record[field] for field in _LAST_ROLLOUT_FIELDS if field in record}
 
 
 def describe_progress(observed: Observed) -> str:

@@ -446,4 +446,5 @@ def stored_controller(item: Json) -> StoredController | None:
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "outcome": values.is_short_string, "from": values.is_image_mapping,
     "to": values.is_image_mapping, "time": values.is_short_string,
-    "who": values.is_short_string, "request": values.is_short_string}
+    "who": values.is_short_string, "request": values.is_short_string,
+    "to_revision": fields.is_count}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from ...model import object_meta
 from ...model.errors import NoSuchController, RolloutError
 from ...model.kinds import State
+from ...model.object_meta import StoredController
 from ...model.observed import Controller
 from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
@@ -52,8 +53,7 @@ def _decide_without_stored_controller(request: Request, observed: MigrationObser
 
 def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next step or wait of the rollback. Raises RolloutError."""
-    controller, replica_set = observed.controller, observed.replica_set
-    stored, config = observed.stored, observed.config
+    controller, replica_set, stored = observed.controller, observed.replica_set, observed.stored
     if stored is None:
         return _decide_without_stored_controller(request, observed)
     # | any | exists | the stored ReplicationController is deleted or being deleted | error |
@@ -71,32 +71,43 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
     if replica_set and not handover.is_closed(replica_set):
         return handover.close(replica_set, {})
     if handover.is_closed(controller):
+        return _open_controller(observed, controller, stored)
+    return _delete_migration_objects(request, observed, controller, stored)
+
+
+def _open_controller(observed: MigrationObserved, controller: Controller,
+                     stored: StoredController) -> Decision:
+    """Return the decision that hands all pods back, and then opens the ReplicationController."""
+    source_uid = ""
+    if replica_set := observed.replica_set:
+        source_uid = replica_set.uid
         # | any | exists | closed controller; the ReplicaSet's status counts too few pods | wait |
         # Before the controller manager has seen the pods arrive, status.replicas of the ReplicaSet
         # may be 0. Wait until status.replicas counts all pods of the ReplicaSet: only then does a
         # later 0 mean that the pods have left.
-        if (replica_set and observed.pods
-                and sum(pod.owner_uid == replica_set.uid for pod in observed.pods)
-                > replica_set.current):
+        pod_count = sum(pod.owner_uid == source_uid for pod in observed.pods or ())
+        if pod_count > replica_set.current:
             return Wait(f"the controller manager counts the pods of {replica_set.name}",
                         is_condition=True)
         # | any | exists | closed controller; ReplicaSet with pods | hand back and unlabel pods |
         # The label is pod-template-hash.
-        if (replica_set
-                and (decision := handover.reparent_or_wait(
-                    observed.pods, replica_set, controller, {object_meta.HASH_LABEL: None}))):
+        if decision := handover.reparent_or_wait(
+                observed.pods, replica_set, controller, {object_meta.HASH_LABEL: None}):
             return decision
-        if replica_set and replica_set.current:
+        if replica_set.current:
             return Wait(f"pods of {replica_set.name}: {replica_set.current}")
-        source_uid = replica_set.uid if replica_set else ""
-        if not handover.is_safe_to_open(controller, source_uid, observed.pods):
-            return Wait(f"pods of {controller.name}: {controller.current}/{controller.replicas}")
-        # | any | exists | closed ReplicationController with all pods | open the controller |
-        priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-        write = patch(controller, *handover.opening_operations(priority_class))
-        return Step(Action.RESTORE, controller.name, write,
-                    before="closed template", after="template")
-    if replica_set:
+    if not handover.is_safe_to_open(controller, source_uid, observed.pods):
+        return Wait(f"pods of {controller.name}: {controller.current}/{controller.replicas}")
+    # | any | exists | closed ReplicationController with all pods | open the controller |
+    priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
+    write = patch(controller, *handover.opening_operations(priority_class))
+    return Step(Action.RESTORE, controller.name, write, before="closed template", after="template")
+
+
+def _delete_migration_objects(request: Request, observed: MigrationObserved,
+                              controller: Controller, stored: StoredController) -> Decision:
+    """Return the decision that deletes the ReplicaSet or, after it, the ControllerRevision."""
+    if replica_set := observed.replica_set:
         decision = hand_back(observed, replica_set, controller)
         # | any | exists | open, another selector; closed ReplicaSet with pods | error |
         # The controller would lose the pods.
@@ -107,7 +118,7 @@ def plan_rollback(request: Request, observed: MigrationObserved) -> Decision:
         # | any | exists | open ReplicationController, and a ReplicaSet | delete the ReplicaSet |
         return decision or handover.delete_empty(replica_set)
     # | any | exists | open ReplicationController, no ReplicaSet | delete the ControllerRevision |
-    ends_task = config is None or not config.is_paused_for_migration
+    ends_task = observed.config is None or not observed.config.is_paused_for_migration
     return delete_stored_revision(request, f"{controller.name} has all pods", ends_task=ends_task)
 
 

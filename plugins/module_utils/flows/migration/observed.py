@@ -72,26 +72,34 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     rollouts = rollouts_of(config, cluster) if config else ()
     controller_name = stored["manifest"]["metadata"]["name"] if stored else request.name
     controller = controllers.get(controller_name)
-    if config and stored and controller and controller.owner_uid != config.uid:
+    if config and not stored:
+        controller = active_rollout(config, rollouts)
+    elif config and controller and controller.owner_uid != config.uid:
         # A deletion with --cascade=orphan may have released the rollout. The two kinds have
         # separate watches, so the cache may lack the deletion.
         item = cluster.find(Kind.DEPLOYMENT_CONFIG, config.name)
         config = DeploymentConfig.from_api(item) if item else None
-    if config and not stored:
-        controller = active_rollout(config, rollouts)
-    template_hash = (stored["hash"] if stored
-                     else controller and template_hash_of(request, controller))
     item = cluster.find(Kind.DEPLOYMENT, request.name)
     deployment = Deployment.from_api(item) if item else None
-    item = (cluster.find(Kind.REPLICA_SET, f"{request.name}-{template_hash}")
-            if template_hash else None)
-    replica_set = Controller.from_api(item, Kind.REPLICA_SET) if item else None
+    replica_set = _find_replica_set(request, cluster, stored, controller)
     pods = (cluster.live_pods(stored["manifest"]["spec"]["selector"])
             if stored and replica_set and handover.is_closed(replica_set) else None)
     return MigrationObserved(primary=controller or deployment or replica_set, successor=None,
                              pods=pods, controller=controller,
                              replica_set=replica_set, deployment=deployment, stored=stored,
                              config=config, rollouts=rollouts)
+
+
+def _find_replica_set(request: Request, cluster: Cluster, stored: StoredController | None,
+                      controller: Controller | None) -> Controller | None:
+    if stored:
+        template_hash = stored["hash"]
+    elif controller:
+        template_hash = template_hash_of(request, controller)
+    else:
+        return None
+    item = cluster.find(Kind.REPLICA_SET, f"{request.name}-{template_hash}")
+    return Controller.from_api(item, Kind.REPLICA_SET) if item else None
 
 
 def stored_revision_name(request: Request) -> str:

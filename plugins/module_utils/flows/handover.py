@@ -166,8 +166,7 @@ def recreate(request: Request, successor: Controller, desired_size: int) -> Step
 def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
     """Return the next decision of a handover.
 
-    Raises RolloutError if the takeover annotation is invalid, or if the successor does not confirm
-    the annotation.
+    Raises RolloutError if the takeover annotation is invalid or not confirmed by the successor.
     """
     successor = observed.successor
     takeover = (primary.takeover
@@ -175,35 +174,37 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if takeover is None:
         raise RolloutError(
             f"the annotation {TAKEOVER} cannot be read, so the handover cannot be finished",
-            where=request.where,
-            next_command=f"{request.kubectl} get {request.kind.kubectl_name} {primary.name} "
-                         "-o yaml",
-        )
+            where=request.where, next_command=f"{request.kubectl} get {request.kind.kubectl_name} "
+                                              f"{primary.name} -o yaml")
     # rename() annotates and closes the primary in a single patch. If both templates are open,
     # another client has written the annotation or opened the primary.
     # | open | open | the primary has the takeover annotation | annotate: remove this annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
-        return Step(Action.ANNOTATE, primary.name,
-                    patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
-                    after="updating")
+        write = patch(primary, *annotate(primary, {TAKEOVER: None}))
+        return Step(Action.ANNOTATE, primary.name, write, before="taking over", after="updating")
     if successor is None or successor.uid != takeover["uid"]:
         return _finish_without_successor(request, observed, primary, takeover)
     _refuse_unproven_successor(request, primary, successor)
-    is_empty_and_deleting = (successor.is_deleting and successor.is_observed
-                             and not successor.current)
+    if is_closed(primary):
+        return _finish_with_closed_primary(observed, primary, successor, takeover)
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
-    if is_empty_and_deleting and not is_closed(primary):
+    if successor.is_deleting and successor.is_observed and not successor.current:
         return wait_for_deletion(successor)
     # | open | closed | another client replaced the primary | undo the handover (see below) |
-    if not is_closed(primary):
-        return _return_pods(request, observed, primary, successor, takeover)
+    return _return_pods(request, observed, primary, successor, takeover)
+
+
+def _finish_with_closed_primary(observed: Observed, primary: Controller, successor: Controller,
+                                takeover: Takeover) -> Decision:
+    """Return the next decision if the primary is closed and the successor exists."""
     # | closed | any | annotation missing or image changed | restore: set annotation and template |
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
     # | closed | any | another client scaled the primary down | restore: scale the primary up |
     # A closed primary creates no pods, so limit the size to the pods of both controllers.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
-    if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
+    is_empty_and_deleting = successor.is_deleting and not successor.current
+    if primary.replicas < size and not is_empty_and_deleting:
         return scale(primary, size, Action.RESTORE)
     # | closed | open | | annotate: close the successor, copy the takeover annotation to it |
     if not is_closed(successor):
@@ -295,8 +296,7 @@ def wait_with_terminating(condition: str, observed: Observed) -> Wait:
 
 def _opening_exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
     """Return whether new and terminating pods would exceed the surge with an open template."""
-    surge, _unavailable = budgets.surge_and_unavailable(
-        request, observed.budgets, controller.replicas)
+    surge = budgets.surge_and_unavailable(request, observed.budgets, controller.replicas)[0]
     return controller.current < controller.replicas and observed.terminating.count > surge
 
 

@@ -86,7 +86,7 @@ def with_requested_revision(request: Request, history: t.Sequence[Revision] | No
                     None)
     if revision is None:
         raise refusals.no_such_revision(request, history, history[0].number if history else 1)
-    return dataclasses.replace(request, revision_template=revision.template)
+    return _with_revision(request, revision)
 
 
 def with_previous_revision(request: Request, observed: ClientDrivenObserved,
@@ -98,39 +98,47 @@ def with_previous_revision(request: Request, observed: ClientDrivenObserved,
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
+    if controller is None:
+        return request
+    in_progress = observed.in_progress or controller.is_updating
     # Whether a successor exists that was not requested with to_revision=previous.
-    is_other_update = (
-        successor is not None and successor.last_rollout.get("request") != PREVIOUS)
-    in_progress = controller is not None and (observed.in_progress or controller.is_updating)
-    if controller is None or (in_progress and (primary is None or is_other_update)):
+    is_other_update = successor and successor.last_rollout.get("request") != PREVIOUS
+    if in_progress and (primary is None or is_other_update):
         return request
     if history is None:
         raise refusals.unreadable_history(request)
-    candidates = [
-        dataclasses.replace(request, to_revision=revision.number,
-                            revision_template=revision.template)
-        for revision in history]
-    if primary and in_progress:
-        # Compare the label or the name. Admission may have changed the template, but changes
-        # neither label nor name.
-        if successor:
-            # Before the primary takes over the template of the chosen revision, it has another
-            # template. So a successor with the label of the primary's own template is forged.
-            is_taking_over = bool(primary.takeover and primary.takeover["next"] == successor.name)
-            own_template = without_label(primary.template, request.label_key)
-            matching_candidates = [
-                candidate for candidate in candidates
-                if (is_taking_over or candidate.revision_template != own_template)
-                and expected_successor(candidate, primary)[1] == deployment_label(
-                    request, successor)]
-        else:  # The task was killed before creating the successor.
-            matching_candidates = [candidate for candidate in candidates
-                                   if expected_successor(candidate, primary)[0] == primary.partner]
-        return matching_candidates[0] if matching_candidates else request
-    chosen_revision = previous.requested_revision(request, controller, history)
-    return (request if chosen_revision is None else dataclasses.replace(
-        request, to_revision=chosen_revision.number,
-        revision_template=chosen_revision.template))
+    revision = (_revision_in_progress(request, primary, successor, history)
+                if primary and in_progress
+                else previous.requested_revision(request, controller, history))
+    return _with_revision(request, revision) if revision else request
+
+
+def _revision_in_progress(request: Request, primary: Controller, successor: Controller | None,
+                          history: t.Sequence[Revision]) -> Revision | None:
+    """Return the revision whose template the update in progress sets, or None if unknown.
+
+    Compare the label or the name. Admission may have changed the template, but changes neither
+    label nor name.
+    """
+    def expected(revision: Revision) -> tuple[str, str]:
+        return expected_successor(_with_revision(request, revision), primary)
+
+    if successor is None:  # The task was killed before creating the successor.
+        return next((revision for revision in history
+                     if expected(revision)[0] == primary.partner), None)
+    # Before the primary takes over the template of the revision, it has another template. So a
+    # successor with the label of the primary's own template is forged.
+    is_taking_over = primary.takeover and primary.takeover["next"] == successor.name
+    own_template = without_label(primary.template, request.label_key)
+    label = deployment_label(request, successor)
+    return next((revision for revision in history
+                 if (is_taking_over or revision.template != own_template)
+                 and expected(revision)[1] == label), None)
+
+
+def _with_revision(request: Request, revision: Revision) -> Request:
+    return dataclasses.replace(request, to_revision=revision.number,
+                               revision_template=revision.template)
 
 
 def stored_after_write(stored_items: list[Json] | None, write: Write) -> list[Json] | None:

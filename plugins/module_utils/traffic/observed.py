@@ -401,27 +401,23 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
     pods: pairs (pod, is_new). needs_new: whether the absence of new pods is an error.
     fallback: the value for old pods without the label, or "" if every old pod must have it.
     """
-    pods_by_is_new: dict[bool, list[Pod]] = {False: [], True: []}
-    for pod, is_new in pods:
-        pods_by_is_new[is_new].append(pod)
-    for is_new, age in ((False, "old"), (True, "new")):
-        if not pods_by_is_new[is_new] and (needs_new or not is_new):
-            raise RolloutError(f"there are no {age} pods, so no requests can be split",
-                               where=where, next_command="begin an update with pause_at, then "
-                               "run the same task again")
-    unlabeled = tuple(pod for pod in pods_by_is_new[False] if fallback and key not in pod.labels)
-    old_values, new_values = (
-        sorted({text(pod.labels, key) for pod in pods_by_is_new[is_new] if pod not in unlabeled}
-               | ({fallback} if unlabeled and not is_new else set()))
-        for is_new in (False, True))
-    if (len(old_values) != 1 or len(new_values) != bool(pods_by_is_new[True])
-            or old_values == new_values or "" in old_values + new_values):
-        values = display_text(", ".join(old_values + new_values))
+    pods = tuple(pods)
+    old_pods = [pod for pod, is_new in pods if not is_new]
+    new_pods = [pod for pod, is_new in pods if is_new]
+    if not old_pods or (needs_new and not new_pods):
+        raise RolloutError(f"there are no {'new' if old_pods else 'old'} pods, so no requests can "
+                           "be split", where=where, next_command="begin an update with pause_at, "
+                           "then run the same task again")
+    old_values = sorted({text({key: fallback, **pod.labels}, key) for pod in old_pods})
+    new_values = sorted({text(pod.labels, key) for pod in new_pods})
+    values = old_values + new_values
+    if len(old_values) > 1 or len(new_values) > 1 or old_values == new_values or "" in values:
         raise RolloutError(f"the label {key} does not distinguish the old from the new pods",
-                           where=where, why=f"its values are: {values or 'none'}",
+                           where=where, why="its values are: "
+                           f"{display_text(', '.join(values)) or 'none'}",
                            next_command="finish or roll back one of the updates in progress")
-    sample_labels = tuple({**pods_by_is_new[is_new][0].labels, key: value}
-                          for is_new, values in ((False, old_values), (True, new_values))
-                          for value in values)
+    unlabeled = tuple(pod for pod in old_pods if key not in pod.labels)
+    sample_labels = tuple({**pod.labels, key: value}
+                          for pod, value in zip((old_pods[0], *new_pods[:1]), values))
     return Versions(key, old_values[0], new_values[0] if new_values else "", unlabeled,
                     sample_labels)

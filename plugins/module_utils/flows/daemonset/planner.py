@@ -187,19 +187,22 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         return newest_other_revision.name
 
     def next_decision(self, record: Rollout) -> Decision | None:
-        if not self.settings.is_pause_requested or self.request.pause_at is None:
-            return (self._replace_miscounted(record) or self._wake_controller(record)
-                    or (None if self.observed.are_all_pods_new else self.wait_for_progress()))
-        primary, pods = self.primary, self.observed.daemon_pods
+        if self.settings.is_pause_requested:
+            return self._decide_before_pause(record)
+        return (self._replace_miscounted(record) or self._wake_controller(record)
+                or (None if self.observed.are_all_pods_new else self.wait_for_progress()))
+
+    def _decide_before_pause(self, record: Rollout) -> Decision:
+        primary, pods, pause = self.primary, self.observed.daemon_pods, self.request.pause_at
         present_revision = self.observed.present_revision
-        if pods is None or present_revision is None:
+        if pods is None or present_revision is None or pause is None:
             return self.wait_for_progress()
         expected_count = primary.replicas + primary.misscheduled
         live_pods = [pod for pod in pods if not pod.is_inactive]
         new_pods = [pod for pod in live_pods if pod.revision == present_revision.pod_revision]
         if not self._is_status_consistent(pods, len(new_pods), present_revision.pod_revision):
             return self.wait_for_progress()
-        goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
+        goal = min(primary.replicas, pause.resolve(primary.replicas, round_up=True))
         ready_count = sum(pod.is_ready for pod in live_pods)
         unavailable_count = max(expected_count - ready_count, primary.replicas - primary.available)
         # | updating | fewer pods than `pause_at` are new or being created | **delete** an old pod |

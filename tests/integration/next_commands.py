@@ -70,7 +70,7 @@ SITES: dict[str, str] = {
     "flows/argo_rollouts.py::kubectl_argo": PART,
     "flows/argo_rollouts.py::": "not executed here: needs Argo Rollouts; "
                                 "tests/neighbours/test_argo_rollouts.py executes the commands",
-    "flows/server_driven/planner.py::_rollback_commands": "test_another_update_is_rolled_back",
+    "flows/server_driven/rules.py::rollback_commands": "test_another_update_is_rolled_back",
     "flows/commands.py::finish": "test_update_of_another_client_is_completed",
     "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
     "flows/daemonset/planner.py::_refuse_impossible_pause": SHOWS,

@@ -25,18 +25,49 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import identity
-from ...model.errors import NoSuchController, RolloutError, list_alternatives
+from ...model.errors import NoSuchController
 from ...model.fields import Json
-from ...model.kinds import State
 from ...model.object_meta import Rollout
 from ...model.request import Request
 from ...model.server_driven import ServerDriven
 from ...model.steps import Action, Decision, Done, Patch, Step, Wait
-from ...model.template import image_names, images_of
-from .. import commands, previous, provenance, refusals
+from ...model.template import images_of
+from .. import previous, provenance, refusals
 from . import recorded
 from .observed import ServerDrivenObserved
 from .rules import ObservedT, Rules
+
+
+def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
+    """Return the next step, a wait or the end. Raises RolloutError."""
+    # | none | no object of this kind has the requested name | error |
+    if observed.primary is None:
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    return planner(request, observed, observed.primary).decision()
+
+
+def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
+                              primary: ServerDriven) -> Request:
+    """Return the request with the template of the revision `to_revision`.
+
+    The request is unchanged if to_revision=previous means the same as state=rolled_back.
+    Raises RolloutError if the revision is missing or ambiguous.
+    """
+    if request.rolls_back_to_previous:
+        number = previous.requested_number(request, primary, observed.history, observed.record,
+                                           observed.former_revision_numbers,
+                                           in_progress=(observed.in_progress
+                                                        or observed.has_stuck_pods))
+        if number is None:
+            return request
+        request = dataclasses.replace(request, to_revision=number)
+    revisions = observed.revisions_with_number(request.to_revision)
+    # | any | no template, or more than one, has the revision number `to_revision` | error |
+    if not revisions:
+        raise refusals.no_such_revision(request, observed.history,
+                                        observed.newest_revision_number or 1)
+    refusals.refuse_ambiguous_revision(request, revisions)
+    return dataclasses.replace(request, revision_template=revisions[0].template)
 
 
 class Planner(Rules[ObservedT]):
@@ -98,7 +129,7 @@ class Planner(Rules[ObservedT]):
                 self.request, record, desired_template, self.observed.recorded_revision):
             return self.begin(desired_template, Rollout.UPDATING)
         # | updating, rolling back | another template is desired | error: an update is in progress |
-        raise self._another_update(record)
+        raise self.another_update_error(record)
 
     def _roll_back(self) -> Decision:
         observed, primary, record = self.observed, self.primary, self.observed.record
@@ -155,7 +186,7 @@ class Planner(Rules[ObservedT]):
         # | any | the task may only resume, but would begin an update to another template | error |
         if (request.resumes_only and outcome == Rollout.UPDATING
                 and not self.match(desired_template).is_result):
-            raise refusals.new_update(request, primary, _rollback_commands(request, observed)
+            raise refusals.new_update(request, primary, self.rollback_commands
                                       if observed.is_record_confirmed else ())
         settings = self.settings.settings_during_update(desired_template)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired_template)
@@ -221,62 +252,3 @@ class Planner(Rules[ObservedT]):
         write = recorded.patch(primary, identity.canonical(final_record), self.settings.baseline)
         return Step(Action.ANNOTATE, primary.name, write, before=record.outcome, after=outcome,
                     ends_task=True, completes_update=True)
-
-    def _another_update(self, record: Rollout) -> RolloutError:
-        """Return the error that another update is in progress."""
-        request, images = self.request, self.primary.images
-        state = "is being rolled back" if record.is_rolling_back else "is in progress"
-        was_template_set_by_task = self.was_template_set_by_task(record)
-        origin = "" if was_template_set_by_task else (
-            " Another client has changed the template since the update to "
-            f"{image_names(record.after)}")
-        rollback_commands = _rollback_commands(request, self.observed)
-        return RolloutError(
-            f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
-            f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
-            where=request.where, next_command=list_alternatives(
-                *commands.finish(request, record, was_template_set_by_task, images),
-                *rollback_commands))
-
-
-def _rollback_commands(request: Request, observed: ServerDrivenObserved) -> list[str]:
-    """Return the commands that roll back the update in progress, as alternatives.
-
-    If the previous template is lost or ambiguous, each command names a revision.
-    """
-    if observed.can_roll_back:
-        return [request.command(State.ROLLED_BACK)]
-    revisions = observed.previous_revision_candidates or (observed.newest_other_revision,)
-    return [refusals.rollback_command(request, revision) for revision in revisions if revision]
-
-
-def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
-    """Return the next step, a wait or the end. Raises RolloutError."""
-    # | none | no object of this kind has the requested name | error |
-    if observed.primary is None:
-        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-    return planner(request, observed, observed.primary).decision()
-
-
-def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
-                              primary: ServerDriven) -> Request:
-    """Return the request with the template of the revision `to_revision`.
-
-    The request is unchanged if to_revision=previous means the same as state=rolled_back.
-    Raises RolloutError if the revision is missing or ambiguous.
-    """
-    if request.rolls_back_to_previous:
-        number = previous.requested_number(request, primary, observed.history, observed.record,
-                                           observed.former_revision_numbers,
-                                           in_progress=(observed.in_progress
-                                                        or observed.has_stuck_pods))
-        if number is None:
-            return request
-        request = dataclasses.replace(request, to_revision=number)
-    revisions = observed.revisions_with_number(request.to_revision)
-    # | any | no template, or more than one, has the revision number `to_revision` | error |
-    if not revisions:
-        raise refusals.no_such_revision(request, observed.history,
-                                        observed.newest_revision_number or 1)
-    refusals.refuse_ambiguous_revision(request, revisions)
-    return dataclasses.replace(request, revision_template=revisions[0].template)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import typing as t
 
-from ...model.errors import RolloutError
+from ...model.errors import RolloutError, list_alternatives
 from ...model.fields import Json
+from ...model.kinds import State
 from ...model.object_meta import Rollout
 from ...model.request import Request
 from ...model.server_driven import ServerDriven
 from ...model.steps import Decision, Step, Wait
-from .. import provenance, refusals
+from ...model.template import image_names
+from .. import commands, provenance, refusals
 from ..provenance import Match
 from . import recorded
 from .observed import ServerDrivenObserved
@@ -200,3 +202,31 @@ class Rules(t.Generic[ObservedT]):
         is_paused = bool(observed.rollout and observed.rollout.paused is not None)
         return refusals.template_lost(self.request, is_paused, observed.newest_other_revision,
                                       blocks_other_updates=observed.is_record_confirmed)
+
+    def another_update_error(self, record: Rollout) -> RolloutError:
+        """Return the error that another update is in progress."""
+        request, images = self.request, self.primary.images
+        state = "is being rolled back" if record.is_rolling_back else "is in progress"
+        was_template_set_by_task = self.was_template_set_by_task(record)
+        origin = "" if was_template_set_by_task else (
+            " Another client has changed the template since the update to "
+            f"{image_names(record.after)}")
+        rollback_commands = self.rollback_commands
+        return RolloutError(
+            f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
+            f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
+            where=request.where, next_command=list_alternatives(
+                *commands.finish(request, record, was_template_set_by_task, images),
+                *rollback_commands))
+
+    @property
+    def rollback_commands(self) -> list[str]:
+        """The commands that roll back the update in progress, as alternatives.
+
+        If the previous template is lost or ambiguous, each command names a revision.
+        """
+        observed, request = self.observed, self.request
+        if observed.can_roll_back:
+            return [request.command(State.ROLLED_BACK)]
+        revisions = observed.previous_revision_candidates or (observed.newest_other_revision,)
+        return [refusals.rollback_command(request, revision) for revision in revisions if revision]

@@ -98,38 +98,6 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
     def _does_controller_replace_pods(self) -> bool:
         return mapping(self.primary.settings, "updateStrategy").get("type") != "OnDelete"
 
-    def _refuse_loss_of_all_pods(self) -> None:
-        request, primary = self.request, self.primary
-        if primary.replicas or not primary.misscheduled or request.state.rolls_back:
-            return
-        # | any | no node accepts pods, and a budget selects the running pods | error |
-        for budget in self.observed.budgets:
-            raise RolloutError(f"no node accepts pods of the DaemonSet: the cluster would delete "
-                               f"its {primary.misscheduled} pods, which the PodDisruptionBudget "
-                               f"{budget['metadata']['name']} selects, and replace none",
-                               where=request.where, next_command=(
-                                   "look for taints that the template does not tolerate:",
-                                   f"{request.cluster_kubectl} get nodes -o custom-columns="
-                                   "NAME:.metadata.name,TAINTS:.spec.taints"))
-
-    def _refuse_impossible_surge(self, numbers: Json) -> None:
-        request = self.request
-        if request.waits_for_termination:
-            raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
-                               f"because maxSurge is {numbers['maxSurge']}: the cluster creates a "
-                               "new pod on a node before the old one is deleted",
-                               where=request.where,
-                               next_command="give max_unavailable=1, and no max_surge")
-        # | record | condition | step |
-        # | any | the update would surge, but its pods use ports of their node | error |
-        if ports := _host_ports(self.observed.desired_template or {}):
-            raise RolloutError("a node cannot run its old and its new pod at the same time: they "
-                               f"use port {ports[0]} of the node "
-                               f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
-                               where=request.where,
-                               next_command="give max_unavailable=1, and no max_surge, so that an "
-                                            "old pod is deleted before its replacement is created")
-
     def _refuse_impossible_pause(self, numbers: Json, *, is_desired_template_set: bool) -> None:
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at` is set, but maxUnavailable is 0 | error |
@@ -155,6 +123,38 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
                                where=request.where, next_command=(
                                    "list the nodes:",
                                    f"{request.cluster_kubectl} get nodes --show-labels"))
+
+    def _refuse_impossible_surge(self, numbers: Json) -> None:
+        request = self.request
+        if request.waits_for_termination:
+            raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
+                               f"because maxSurge is {numbers['maxSurge']}: the cluster creates a "
+                               "new pod on a node before the old one is deleted",
+                               where=request.where,
+                               next_command="give max_unavailable=1, and no max_surge")
+        # | record | condition | step |
+        # | any | the update would surge, but its pods use ports of their node | error |
+        if ports := _host_ports(self.observed.desired_template or {}):
+            raise RolloutError("a node cannot run its old and its new pod at the same time: they "
+                               f"use port {ports[0]} of the node "
+                               f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
+                               where=request.where,
+                               next_command="give max_unavailable=1, and no max_surge, so that an "
+                                            "old pod is deleted before its replacement is created")
+
+    def _refuse_loss_of_all_pods(self) -> None:
+        request, primary = self.request, self.primary
+        if primary.replicas or not primary.misscheduled or request.state.rolls_back:
+            return
+        # | any | no node accepts pods, and a budget selects the running pods | error |
+        for budget in self.observed.budgets:
+            raise RolloutError(f"no node accepts pods of the DaemonSet: the cluster would delete "
+                               f"its {primary.misscheduled} pods, which the PodDisruptionBudget "
+                               f"{budget['metadata']['name']} selects, and replace none",
+                               where=request.where, next_command=(
+                                   "look for taints that the template does not tolerate:",
+                                   f"{request.cluster_kubectl} get nodes -o custom-columns="
+                                   "NAME:.metadata.name,TAINTS:.spec.taints"))
 
     def describe(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
@@ -185,6 +185,26 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                 self.request, newest_other_revision.template, desired_template) is Match.EXACT:
             return observed.present_revision_name
         return newest_other_revision.name
+
+    def _deletion_step(self, pod: DaemonPod | None, may_delete_ready_pod: bool,
+                       record: Rollout) -> Step | None:
+        """Return the step that deletes the pod, or None if the pod must stay.
+
+        If the DaemonSet still has a recorded pause, return instead the step that removes the pause.
+        """
+        primary = self.primary
+        if pod is None or (pod.is_ready and not may_delete_ready_pod):
+            return None
+        # | updating | the task resumes a paused update | **pace**: remove the recorded pause |
+        if primary.new_pods_at_pause is not None:
+            return Step(Action.PACE, primary.name,
+                        recorded.patch(primary, record.text, primary.settings),
+                        before=f"paused at {primary.new_pods_at_pause}", after="resumed")
+        write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
+        state = "" if pod.is_ready else "it is not ready; "
+        condition = ", if the node still accepts pods" if primary.misscheduled else ""
+        promise = f"the cluster makes the new pod of node {pod.node}{condition}"
+        return Step(Action.DELETE, pod.name, write, after=state + promise)
 
     def next_decision(self, record: Rollout) -> Decision | None:
         if self.settings.is_pause_requested:
@@ -282,26 +302,6 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         return min(old_pods, default=None,
                    key=lambda pod: (pod.node not in preferred_nodes,
                                     pod.is_ready is not may_delete_ready_pod, pod.node, pod.name))
-
-    def _deletion_step(self, pod: DaemonPod | None, may_delete_ready_pod: bool,
-                       record: Rollout) -> Step | None:
-        """Return the step that deletes the pod, or None if the pod must stay.
-
-        If the DaemonSet still has a recorded pause, return instead the step that removes the pause.
-        """
-        primary = self.primary
-        if pod is None or (pod.is_ready and not may_delete_ready_pod):
-            return None
-        # | updating | the task resumes a paused update | **pace**: remove the recorded pause |
-        if primary.new_pods_at_pause is not None:
-            return Step(Action.PACE, primary.name,
-                        recorded.patch(primary, record.text, primary.settings),
-                        before=f"paused at {primary.new_pods_at_pause}", after="resumed")
-        write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
-        state = "" if pod.is_ready else "it is not ready; "
-        condition = ", if the node still accepts pods" if primary.misscheduled else ""
-        promise = f"the cluster makes the new pod of node {pod.node}{condition}"
-        return Step(Action.DELETE, pod.name, write, after=state + promise)
 
 
 def _host_ports(template: Json) -> list[int]:

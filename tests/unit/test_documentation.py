@@ -113,12 +113,12 @@ def test_rows_of_the_handover_are_documented():
             and len(coded_rows) > 10)
 
 
-@pytest.mark.parametrize("page, planners", [
-    ("server-driven", ["server_driven", "controller_revisions"]),
-    ("deployments", ["deployment"]),
-    ("statefulsets", ["statefulset"]),
-    ("daemonsets", ["daemonset"]),
-])
+SERVER_DRIVEN_PAGES = {"server-driven": ["server_driven", "controller_revisions"],
+                       "deployments": ["deployment"], "statefulsets": ["statefulset"],
+                       "daemonsets": ["daemonset"]}
+
+
+@pytest.mark.parametrize("page, planners", SERVER_DRIVEN_PAGES.items())
 def test_rows_of_the_server_driven_planners_are_documented(page, planners):
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
     documented = row.findall((ROOT / f"docs/concepts/{page}.md").read_text(encoding="utf-8"))
@@ -126,9 +126,20 @@ def test_rows_of_the_server_driven_planners_are_documented(page, planners):
         (ROOT / f"plugins/module_utils/flows/{planner}/planner.py").read_text(encoding="utf-8"))]
     header = "| record | condition | step |"
 
-    assert (sorted(line for line in documented if line != header)
-            == sorted(line for line in coded_rows if line != header))
+    assert ([line for line in documented if line != header]
+            == [line for line in coded_rows if line != header])
     assert header in documented and len(coded_rows) > 1
+
+
+def test_rows_of_a_kind_stand_under_a_name_in_the_common_table():
+    pages = [(ROOT / f"docs/concepts/{page}.md").read_text(encoding="utf-8")
+             for page in SERVER_DRIVEN_PAGES]
+    named_rows = " ".join(re.findall(r"\| a row of the kind under .*? applies \|", pages[0]))
+    names = set(re.findall(r"\*([^*]+)\*", named_rows))
+
+    assert names == {name for page in pages
+                     for name in re.findall(r"^\*([^*]+)\*[^|]*:\n\n\| record", page, re.MULTILINE)}
+    assert len(names) > 3
 
 
 def test_rows_for_a_deployment_config_are_documented():

@@ -82,7 +82,7 @@ class RevisionDrivenPlanner(Planner[RevisionDrivenT]):
     def decide_if_template_differs(self, desired_template: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
         # | record | condition | step |
-        # | any | another template is requested, but observedGeneration is outdated | wait |
+        # | any | observedGeneration is outdated | wait |
         if self.is_status_outdated:
             return self.wait_for_progress()
         # | updating | another client reverted the requested update | wait, then **update** |
@@ -91,7 +91,7 @@ class RevisionDrivenPlanner(Planner[RevisionDrivenT]):
         if not record.is_rolling_back and observed.is_template_restored and is_same_request:
             return (self.wait_for_progress() if observed.does_status_show_update
                     else self.begin(desired_template, Rollout.UPDATING))
-        # | rolling back | another template is requested, all pods are rolled back | **update** |
+        # | rolling back | all pods are rolled back | **update** to the desired template |
         if record.is_rolling_back and primary.updated >= primary.replicas == primary.current:
             return self.begin(desired_template, Rollout.UPDATING)
         return super().decide_if_template_differs(desired_template, record)

@@ -100,6 +100,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     def _refuse_impossible_pause(self, numbers: Json, *, is_desired_template_set: bool) -> None:
         request, observed, size = self.request, self.observed, self.primary.replicas
+        # | record | condition | step |
         # | any | `pause_at` is set, but maxUnavailable is 0 | error |
         if not max_unavailable_pods(numbers, max(1, size)):
             raise RolloutError("pause_at cannot be used, because the DaemonSet's updateStrategy "
@@ -132,7 +133,6 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
                                "new pod on a node before the old one is deleted",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge")
-        # | record | condition | step |
         # | any | the update would surge, but its pods use ports of their node | error |
         if ports := _host_ports(self.observed.desired_template or {}):
             raise RolloutError("a node cannot run its old and its new pod at the same time: they "
@@ -195,7 +195,7 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         primary = self.primary
         if pod is None or (pod.is_ready and not may_delete_ready_pod):
             return None
-        # | updating | the task resumes a paused update | **pace**: remove the recorded pause |
+        # | any | a row below would delete a pod, a pause is recorded | **pace**: remove the pause |
         if primary.new_pods_at_pause is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),
@@ -259,7 +259,7 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         A miscounted pod is an old pod that the status counts as new. The DaemonSet controller never
         replaces a miscounted pod.
         """
-        # | any | the status counts an old pod as new | **delete** it when maxUnavailable allows |
+        # | any | no `pause_at`, the status counts an old pod as new | **delete** this pod |
         pods, primary = self.observed.miscounted_pods, self.primary
         unavailable_count = (primary.replicas - primary.available
                              + sum(pod.is_inactive for pod in pods))
@@ -272,7 +272,7 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
                 or (self.wait_for_progress() if pods else None))
 
     def _wake_controller(self, record: Rollout) -> Step | None:
-        # | updating, rolling back | a surge stalled | **annotate**: wake the DaemonSet controller |
+        # | any | a surge stalled, no old pod counts as new | **annotate**: wake the controller |
         primary = self.primary
         if not self.observed.is_surge_stalled:
             return None

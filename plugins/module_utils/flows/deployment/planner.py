@@ -280,13 +280,11 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def refuse_unusable_controller(self) -> None:
         super().refuse_unusable_controller()
-        # | record | condition | step |
         # | none | the settings are those of an update | error: previous settings unknown |
         if self.observed.record is None and self.primary.has_update_settings:
             raise self._unreadable_record()
 
     def refuse_paused(self) -> None:
-        # | any | another client has paused the Deployment, and pods have to be replaced | error |
         request, record = self.request, self.observed.record
         if not self.settings.baseline["paused"]:
             return
@@ -359,7 +357,6 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                             for replica_set in self.observed.other_replica_sets))
 
     def lost_template_error(self) -> RolloutError:
-        # | updating | `rolled_back`, but the previous ReplicaSet no longer exists | error |
         record = self.observed.rollout
         if record is None:
             return super().lost_template_error()

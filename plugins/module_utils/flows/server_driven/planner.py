@@ -4,9 +4,9 @@
 
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
-Comments of the form `| record | condition | step |` are the rows of the table in
-docs/concepts/server-driven.md. A row applies only if no earlier row applies. The module of each
-kind adds rows of its own, and some of them precede these.
+Comments of the form `| record | condition | step |` are the rows of the tables in
+docs/concepts/server-driven.md. A row applies only if no earlier row of its table applies. A row "of
+the kind" stands for the rows in the module of the kind, or in controller_revisions/planner.py.
 
 The *record* is the annotation that describes an unfinished update (recorded.py). Any client can
 write this annotation, so a record counts only if it is *confirmed*: the status or the settings of
@@ -14,10 +14,11 @@ the object show an update, or the desired template is already set. A rollback al
 unconfirmed record. The first cell of a row is what the record says: "updating", "rolling back",
 "none" (there is no record, or the record does not count), or "any" of the three.
 
-In the last cell of a row, **update** means the patch that begins an update or a rollback. The patch
-writes the template, the record and the settings (rules.py). If the cell says "to the current
-template", the patch does not change the template. **pace** means a patch of the record and, if they
-change, of the settings, such as maxSurge.
+In the last cell of a row, **update** means the patch that begins an update or a rollback, after the
+rows of begin(). The patch writes the template, the record and the settings (rules.py). If the cell
+says "to the current template", the patch does not change the template. **resume** means the rows of
+_resume(). **pace** means a patch of the record and, if they change, of the settings, such as
+maxSurge.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from .rules import ObservedT, Rules
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
+    # | record | condition | step |
     # | none | no object of this kind has the requested name | error |
     if observed.primary is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
@@ -75,8 +77,8 @@ class Planner(Rules[ObservedT]):
 
     def decision(self) -> Decision:
         """Return the next step, a wait or the end. Raises RolloutError."""
-        # | record | condition | step |
         # | any | the controller belongs to another object, or is being deleted | error |
+        # | any | a row of the kind under *Every task* applies | that step |
         self.refuse_unusable_controller()
         decision = self._roll_back() if self.request.rolls_back_update else self._roll_forward()
         if isinstance(decision, Step) and isinstance(decision.write, Patch):
@@ -92,12 +94,14 @@ class Planner(Rules[ObservedT]):
         if record is None or not (self.observed.is_record_confirmed or is_desired_template_set):
             return self._decide_if_no_update_in_progress(
                 desired_template, is_desired_template_set=is_desired_template_set)
+        # | updating, rolling back | the desired template is not set | see *Another template* |
         if not is_desired_template_set:
             return self.decide_if_template_differs(desired_template, record)
         # | updating | `restarted` with `wait: false`, all pods are restarted | **update** |
         # No task has recorded the end of the last restart, because no task has waited for the end.
         if self.restarts_without_wait and self.observed.are_all_pods_new:
             return self.begin(desired_template, Rollout.UPDATING)
+        # | updating, rolling back | all other cases | **resume** |
         return self._resume(record)
 
     def _decide_if_no_update_in_progress(self, desired_template: Json, *,
@@ -108,6 +112,7 @@ class Planner(Rules[ObservedT]):
         if is_desired_template_set and observed.is_rolled_out:
             return Done(recorded.unchanged_message(request, primary,
                                                    observed.present_revision_number))
+        # | none | another client has paused the controller | error |
         self.refuse_paused()
         # | none | `wait: true`, the desired template is set, the server replaces the pods | wait |
         if is_desired_template_set and self.does_server_replace_pods:
@@ -115,7 +120,7 @@ class Planner(Rules[ObservedT]):
             # | none | as in the row above, but with `wait: false` | done, unchanged |
             return (dataclasses.replace(wait, is_idle=True) if request.waits
                     else Done(f"{primary.name} already has the desired template: {wait.until}"))
-        # | none | all other cases, except `rolled_back` | **update** to the desired template |
+        # | none | all other cases | **update** to the desired template |
         return self.begin(desired_template, Rollout.UPDATING)
 
     def decide_if_template_differs(self, desired_template: Json, record: Rollout) -> Decision:
@@ -123,50 +128,51 @@ class Planner(Rules[ObservedT]):
 
         Raises RolloutError.
         """
+        # | any | a row of the kind under *Another template* applies | that step |
         # | any | `to_revision` is not the current revision | **update** to `to_revision` |
         # | rolling back | the requested update is being rolled back | **update** to its template |
         if self.request.revision_template is not None or recorded.is_being_rolled_back(
                 self.request, record, desired_template, self.observed.recorded_revision):
             return self.begin(desired_template, Rollout.UPDATING)
-        # | updating, rolling back | another template is desired | error: an update is in progress |
+        # | any | all other cases | error: an update is in progress |
         raise self.another_update_error(record)
 
     def _roll_back(self) -> Decision:
         observed, primary, record = self.observed, self.primary, self.observed.record
-        # | any | `rolled_back`, but the server has not observed the last change yet | wait |
+        # | any | StatefulSet, DaemonSet: observedGeneration is outdated | wait |
         if self.is_status_outdated:
             return self.wait_for_progress()
-        # | updating | `rolled_back`, the previous template is already set | finish the rollback |
+        # | updating | the previous template is already set | **resume** as a rollback |
         if record and not record.is_rolling_back:
             if observed.is_template_restored:
                 record = recorded.restoration(record, observed.newest_other_revision)
-            # | updating | `rolled_back`, but two revisions may be the previous one | error |
+            # | updating | two revisions may be the previous one | error |
             elif observed.previous_revision_candidates:
                 raise refusals.ambiguous_previous_template(self.request,
                                                            observed.previous_revision_candidates)
-        # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
+        # | rolling back | all cases | **resume** |
         if record and record.is_rolling_back:
             return self._resume(record)
-        # | none | `rolled_back`, pods stuck at another template | **update** to the current one |
+        # | none | pods are stuck at another template | **update** to the current template |
         # The server never replaces stuck pods.
         if record is None and observed.has_stuck_pods:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
-        # | any | `rolled_back`, an update is unfinished | **update** to the previous template |
+        # | any | the template before an unfinished update exists | **update** to this template |
         # A record is enough to show an unfinished update: if the task of the update was killed, the
         # server may have replaced all pods since. The status then shows no update.
         if observed.previous_revision and (observed.does_status_show_update or record):
             return self.begin(observed.previous_revision.template, Rollout.ROLLING_BACK)
-        # | any | `rolled_back`, and the previous template no longer exists | error |
+        # | any | the template before the update in progress no longer exists | error |
         if observed.is_irreversible and (observed.is_record_confirmed
                                          or observed.does_status_show_update):
             raise self.lost_template_error()
-        # | none | `rolled_back` is done, old pods remain | **update** to the current template |
-        # | none | `rolled_back`, and the last update is already rolled back | done, unchanged |
+        # | none | rolled back already, old pods remain | **update** to the current template |
+        # | none | rolled back already, no old pods remain | done, unchanged |
         if self.is_rolled_back:
             if observed.has_outdated_pods:
                 return self.begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
-        # | none | all other cases of `rolled_back` | error: nothing to roll back |
+        # | any | all other cases | error: nothing to roll back |
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other_revision)
 
     def begin(self, desired_template: Json, outcome: str) -> Decision:
@@ -175,11 +181,12 @@ class Planner(Rules[ObservedT]):
         outcome: Rollout.UPDATING or Rollout.ROLLING_BACK. Raises RolloutError.
         """
         request, observed, primary = self.request, self.observed, self.primary
+        # | any | another client has paused the controller, the task does not roll back | error |
         # A rollback of a paused controller first restores the template, and is refused then: a
         # resume before would replace all old pods.
         if not request.state.rolls_back:
             self.refuse_paused()
-        # | any | an **update** begins, but the server has not observed the last change | wait |
+        # | any | the server has not observed the last change | wait |
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
@@ -188,6 +195,7 @@ class Planner(Rules[ObservedT]):
                 and not self.match(desired_template).is_result):
             raise refusals.new_update(request, primary, self.rollback_commands
                                       if observed.is_record_confirmed else ())
+        # | any | a row of the kind under *Settings* or *Before an update* applies | that step |
         settings = self.settings.settings_during_update(desired_template)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired_template)
         # The record of a rollback keeps the fingerprint of the update. If the update has no record,
@@ -213,31 +221,34 @@ class Planner(Rules[ObservedT]):
                     ends_task=self.restarts_without_wait)
 
     def _resume(self, record: Rollout) -> Decision:
-        # | updating, rolling back | the server has not observed the last change yet | wait |
+        # | any | StatefulSet, DaemonSet: observedGeneration is outdated | wait |
         if self.is_status_outdated:
             return self.wait_for_progress()
+        # | any | another client has paused the controller, pods have to be replaced | error |
         if not self.observed.is_rolled_out:
             self.refuse_paused()
+        # | any | a row of the kind under *Settings* applies | that step |
         primary, settings = self.primary, self.settings.settings_during_update()
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current_record = dataclasses.replace(record, original=original, overrides=overrides,
                                              template=recorded.digest(primary), paused=None,
                                              min_ready_seconds=self.settings.min_ready_seconds)
-        # | updating, rolling back | the update needs new settings | **pace**: write the settings |
+        # | any | the update needs new settings | **pace**: write the settings |
         if settings != primary.settings:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, current_record.text, settings),
                         before=self.settings.describe(primary.settings),
                         after=self.settings.describe(settings))
+        # | any | a row of the kind under *Resume* applies | that step |
         decision = self.next_decision(current_record) or self._end(record)
-        # | updating, rolling back | `wait: false`, and the server is replacing the pods | done |
+        # | any | `wait: false`, some pods are not yet new or not yet available | done |
         if isinstance(decision, Wait) and not self.request.waits:
             return Done(f"the update of {primary.name} is already in progress: {decision.until}")
-        # | updating, rolling back | some pods are not yet new or not yet available | wait |
+        # | any | some pods are not yet new or not yet available | wait |
         return decision
 
     def _end(self, record: Rollout) -> Step:
-        # | updating, rolling back | all pods are new and available | **annotate**: record the end |
+        # | any | all pods are new and available | **annotate**: record the end |
         request, observed, primary = self.request, self.observed, self.primary
         is_rollback = record.is_rolling_back or record.to_revision is not None
         outcome = "rolled_back" if is_rollback else "updated"

@@ -149,7 +149,7 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
 
     def next_decision(self, record: Rollout) -> Decision | None:
         primary = self.primary
-        # | rolling back | unready pods have another template | **delete** lowest ordinal first |
+        # | any | `rolled_back`, the first unready pod has another template | **delete** this pod |
         if self.request.state.rolls_back and (step := self._replace_stuck_pod()):
             return step
         if not self.settings.is_pause_requested:

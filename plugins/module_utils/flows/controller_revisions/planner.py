@@ -4,7 +4,7 @@
 
 """The rows of the state table that StatefulSets and DaemonSets have in common. No I/O.
 
-The terms of the table rows are defined in server_driven/planner.py.
+The terms of the table rows are defined in docs/concepts/server-driven.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
-The terms of the table rows are defined in server_driven/planner.py.
+The terms of the table rows are defined in docs/concepts/server-driven.md.
 
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
 replaces no running pod. Until the pause, the task itself deletes old pods. A high minReadySeconds,

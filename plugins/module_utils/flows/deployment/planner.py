@@ -4,7 +4,7 @@
 
 """The settings of a Deployment, and the Deployment's rows of the state table. No I/O.
 
-The terms of the table rows are defined in server_driven/planner.py.
+The terms of the table rows are defined in docs/concepts/server-driven.md.
 
 For a pause, minReadySeconds is set to 68 years, so that no new pod counts as available. The
 Deployment controller then stops at

@@ -5,20 +5,9 @@
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
 Comments of the form `| record | condition | step |` are the rows of the tables in
-docs/concepts/server-driven.md. A row applies only if no earlier row of its table applies. A row "of
-the kind" stands for the rows in the module of the kind, or in controller_revisions/planner.py.
-
-The *record* is the annotation that describes an unfinished update (recorded.py). Any client can
-write this annotation, so a record counts only if it is *confirmed*: the status or the settings of
-the object show an update, or the desired template is already set. A rollback also accepts an
-unconfirmed record. The first cell of a row is what the record says: "updating", "rolling back",
-"none" (there is no record, or the record does not count), or "any" of the three.
-
-In the last cell of a row, **update** means the patch that begins an update or a rollback, after the
-rows of begin(). The patch writes the template, the record and the settings (rules.py). If the cell
-says "to the current template", the patch does not change the template. **resume** means the rows of
-_resume(). **pace** means a patch of the record and, if they change, of the settings, such as
-maxSurge.
+docs/concepts/server-driven.md, which defines the terms. A row applies only if no earlier row of its
+table applies. A row "of the kind" stands for the rows in the module of the kind, or in
+controller_revisions/planner.py. begin() returns the step **update**, and _resume() **resume**.
 """
 
 from __future__ import annotations

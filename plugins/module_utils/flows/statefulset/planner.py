@@ -4,7 +4,7 @@
 
 """The settings of a StatefulSet, and the StatefulSet's rows of the state table. No I/O.
 
-The terms of the table rows are defined in server_driven/planner.py.
+The terms of the table rows are defined in docs/concepts/server-driven.md.
 
 A pause uses updateStrategy.rollingUpdate.partition: the number of pods, from the lowest ordinal up,
 that keep the previous template, even if these pods are recreated. The controller manager replaces

@@ -42,7 +42,7 @@ class Stage:
 
     @property
     def updates_all_pods(self) -> bool:
-        return self.pods == "100%"
+        return self.size == Size(100, percent=True)
 
 
 ALL_PODS = Stage("100%")
@@ -83,7 +83,7 @@ def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
     errors = [f"{message_start}{stage} leaves no old pods for the other requests: a share needs "
               f"fewer than 100% of the pods, or {option_name('keep_old')}"
               for stage in stages_with_share
-              if stage.size == Size(100, percent=True) and not keeps_old]
+              if stage.updates_all_pods and not keeps_old]
     if not (traffic.get("route") or traffic.get("service")):
         errors.append(f"{message_start}{first} has a share of the requests: give "
                       f"{option_name('route')} (for a share of 0% or 100%, "

@@ -105,6 +105,14 @@ def test_release_without_checks_or_stages_is_one_task():
             and [stage["stage"] for stage in run.facts["history"]["stages"]] == ["100%"])
 
 
+@pytest.mark.parametrize("last_stage", ["100%", "0100%", " 100% "])
+@pytest.mark.parametrize("verify", [[], ["smoke.yml"]], ids=["no check", "check"])
+def test_last_stage_of_100_percent_completes_the_update(last_stage, verify):
+    _turns, run, cluster = run_image_bump(stages=["10%", last_stage], verify=verify)
+
+    assert run.ending.outcome == "updated" and cluster.controllers["a"].image == "myimage:v2"
+
+
 @pytest.mark.parametrize("on_failure, outcome, image",
                          [("rollback", "rolled_back", ""), ("stop", "stopped", "myimage:v2")])
 def test_failed_check_at_the_second_stage(on_failure, outcome, image):

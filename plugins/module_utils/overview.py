@@ -15,12 +15,12 @@ from .flows.choice import migrations
 from .flows.flow import AnyFlow, Holder, RolloutStatus
 from .model.errors import NoSuchController
 from .model.fields import Json
+from .model.impossible import SELECTORS
 from .model.label_selectors import matches
 from .model.object_meta import owner_uid
 from .model.observed import Controller, Observed
 from .model.request import Request
 from .model.template import labels_of
-from .run import fleet
 
 if t.TYPE_CHECKING:
     from .flows.migration.in_progress import MigrationInProgress
@@ -90,7 +90,7 @@ class Overview:
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
             return names
-        label_selectors, field_selectors = (params.get(option) or () for option in fleet.SELECTORS)
+        label_selectors, field_selectors = (params.get(option) or () for option in SELECTORS)
         selected_names = (self._gateway.names(label_selectors, field_selectors)
                           if label_selectors or field_selectors else controllers)
         names = [name for name, controller in controllers.items() if name in selected_names

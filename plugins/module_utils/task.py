@@ -27,7 +27,7 @@ from .explain import other_kinds, permissions
 from .flows import refusals
 from .flows.choice import choose
 from .flows.flow import AnyFlow, Rule, own_live_pods
-from .model import options
+from .model import impossible, options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
 from .model.kinds import Module, module_of_kind
@@ -49,10 +49,10 @@ UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 MIGRATION_OPTIONS: Json = connection.ARGUMENT_SPEC | options.MIGRATION_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
-     for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "api_version")},
+     for option in ("name", "names", *impossible.SELECTORS, "namespace", "kind", "api_version")},
     pods=dict(type="bool", default=False))
 INFO_EXCLUSIVE_OPTIONS = [("name", "names", selector_option)
-                          for selector_option in fleet.SELECTORS]
+                          for selector_option in impossible.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
 #: The environment variable with which an action plugin sets Request.job_template.

@@ -7,10 +7,38 @@
 from __future__ import annotations
 
 from .errors import RolloutError
+from .fields import Json
 from .request import Request
 
 #: Values of pod_replacement_policy, as in spec.podReplacementPolicy of a Deployment (KEP-5882).
 TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
+
+SELECTORS = ("label_selectors", "field_selectors")
+SINGLE_CONTROLLER_OPTIONS = ("next_name", "definition", "src", "to_revision")
+
+
+def refuse_impossible_selection(params: Json) -> None:
+    """Refuse an invalid selection of controllers, and options that the selection excludes.
+
+    Raises RolloutError.
+    """
+    options = [option for option in ("name", "names", *SELECTORS) if params.get(option)]
+    if len(options) != 1 and options != list(SELECTORS):
+        raise RolloutError("give exactly one of name, names, or selectors (label_selectors, "
+                           f"field_selectors); given: {' and '.join(options) or 'none'}")
+    if params.get("kinds") and options[0] not in SELECTORS:
+        raise RolloutError("several kinds require label_selectors or field_selectors: give one "
+                           f"kind with {options[0]}")
+    if options == ["name"]:
+        return
+    for option in SINGLE_CONTROLLER_OPTIONS:
+        if params.get(option):
+            raise RolloutError(f"{option} can only be used with a single controller: give name")
+    if params.get("wait") is False:
+        raise RolloutError("wait=false can only be used with a single controller: give name")
+    concurrency = params.get("concurrency")
+    if concurrency is not None and concurrency < 1:
+        raise RolloutError(f"concurrency must be at least 1, not {concurrency}")
 
 
 def refuse_impossible_request(request: Request) -> None:

@@ -18,6 +18,7 @@ from ..cluster.kubernetes import KubernetesGateway
 from ..flows.flow import AnyFlow
 from ..model.errors import InternalError, RolloutError
 from ..model.fields import MAX_LISTED, Json, join_first
+from ..model.impossible import refuse_impossible_selection
 from ..model.kinds import Kind, State
 from ..model.label_selectors import matches
 from ..model.observed import Controller
@@ -32,8 +33,6 @@ from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits
 
-SINGLE_CONTROLLER_OPTIONS = ("next_name", "definition", "src", "to_revision")
-SELECTORS = ("label_selectors", "field_selectors")
 #: One round of waiting for changes takes at most this many seconds, divided equally among the
 #: watches.
 CHANGES_INTERVAL = 0.1
@@ -75,30 +74,15 @@ class Fleet:
 
         Raises RolloutError for an invalid combination of options.
         """
-        options = [option for option in ("name", "names", *SELECTORS) if params.get(option)]
-        if len(options) != 1 and options != list(SELECTORS):
-            raise RolloutError("give exactly one of name, names, or selectors (label_selectors, "
-                               "field_selectors); given: "
-                               f"{' and '.join(options) or 'none'}")
-        if params.get("kinds") and options[0] not in SELECTORS:
-            raise RolloutError("several kinds require label_selectors or field_selectors: give one "
-                               f"kind with {options[0]}")
-        if options == ["name"]:
+        refuse_impossible_selection(params)
+        if params.get("name"):
             return None
-        for option in SINGLE_CONTROLLER_OPTIONS:
-            if params.get(option):
-                raise RolloutError(f"{option} can only be used with a single controller: give name")
-        if params.get("wait") is False:
-            raise RolloutError("wait=false can only be used with a single controller: give name")
-        concurrency = (DEFAULT_CONCURRENCY if params.get("concurrency") is None
-                       else params["concurrency"])
-        if concurrency < 1:
-            raise RolloutError(f"concurrency must be at least 1, not {concurrency}")
+        concurrency = params.get("concurrency")
         return cls(
             names=tuple(dict.fromkeys(params.get("names") or ())),
             label_selectors=tuple(params.get("label_selectors") or ()),
             field_selectors=tuple(params.get("field_selectors") or ()),
-            concurrency=concurrency,
+            concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,
             max_failures=parse_size("max_failures",
                                     params.get("max_failures") or DEFAULT_MAX_FAILURES),
             kinds=tuple(dict.fromkeys(map(Kind,

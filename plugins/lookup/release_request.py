@@ -29,12 +29,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
     REMOVED_FROM_ROLES,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
-    IMAGES,
     PLAYBOOK_NAMES,
-    SELECTIONS,
     variable,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.stage import parse_stage
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.turn_options import (
+    IMAGES,
+    SELECTIONS,
+)
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses, entries, shares
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import report_path
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..model.fields import Json, mapping, text
 from ..model.template import repository
 from .request import Request
-from .rollback_scope import IN_PROGRESS_PHASES
+from .summary import IN_PROGRESS_PHASES
 
 
 def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 
 from ..model.fields import Json, mapping, objects, seconds, text
-from .rollback_scope import IN_PROGRESS_PHASES, desired_images, is_same_update
-from .summary import Summary
+from .rollback_scope import desired_images, is_same_update
+from .summary import IN_PROGRESS_PHASES, Summary
 
 
 @dataclasses.dataclass(frozen=True)

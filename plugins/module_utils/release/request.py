@@ -14,9 +14,8 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, join_first, mapping, objects, text, values
 from ..model.options import parse_duration, refuse_invalid
 from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
+from .turn_options import IMAGES
 
-SELECTIONS = ("name", "names", "label_selectors")
-IMAGES = ("image", "images", "container")
 #: Option -> playbook variable, for each option with a name that Ansible reserves.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}

@@ -30,8 +30,7 @@ from ..model.fields import MAX_LISTED, Json, join_first, mapping, text
 from ..model.identity import canonical
 from .next_steps import rollback_instruction
 from .request import Request
-
-IN_PROGRESS_PHASES = ("paused", "progressing")
+from .summary import IN_PROGRESS_PHASES
 
 
 @dataclasses.dataclass(frozen=True)

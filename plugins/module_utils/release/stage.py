@@ -41,6 +41,12 @@ class Stage:
         return parse_size("pods", self.pods)
 
     @property
+    def update_options(self) -> Json:
+        """Return the options of the update to the stage."""
+        return {"pause_at": self.pods,
+                **({"soak": self.keep_for, "timeout": ""} if self.keep_for else {})}
+
+    @property
     def updates_all_pods(self) -> bool:
         return self.size == Size(100, percent=True)
 

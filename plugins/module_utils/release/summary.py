@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 
 from ..model.fields import Json, mapping, number, objects, text
-from .rollback_scope import IN_PROGRESS_PHASES
+
+IN_PROGRESS_PHASES = ("paused", "progressing")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,10 +36,9 @@ def _run(purpose: str, file: File | None, release: Release) -> Turn:
 def _update_to_stage(release: Release) -> Turn:
     stage = release.request.pauses[len(release.history.updates)]
     title = f"Update {release.request.title} to {stage.pods}"
-    options: Json = {"pause_at": stage.pods, **_resume_options(release)}
+    options: Json = stage.update_options | _resume_options(release)
     if stage.keep_for:
         title = f"Keep the old pods of {release.request.title} for {stage.keep_for}"
-        options |= {"soak": stage.keep_for, "timeout": ""}
     if release.lists_pods_after_update(stage):
         options |= {"_return_pods": True}
     return Turn("update", title, "update", stage.pods, options=options, traffic=stage.traffic)

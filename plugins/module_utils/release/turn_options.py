@@ -11,9 +11,15 @@ import typing as t
 from ..model.commands import repeated_options
 from ..model.fields import Json, mapping, text
 from ..model.kinds import State
-from .conditions import Release
 from .history import BEFORE_UPDATE, Turn, is_hold
-from .request import IMAGES, SELECTIONS, Request
+from .stage import Stage
+
+if t.TYPE_CHECKING:
+    from .conditions import Release
+    from .request import Request
+
+SELECTIONS = ("name", "names", "label_selectors")
+IMAGES = ("image", "images", "container")
 
 
 def module_options(request: Request, turn: Turn) -> Json:
@@ -56,7 +62,7 @@ def split_options(request: Request, turn: Turn) -> Json:
 def _update_options(request: Request, hold_turn: Turn) -> Json:
     """Return the options of the update for which the requests are held."""
     update_turn = Turn("update", hold_turn.title, "update", hold_turn.stage,
-                       options={"pause_at": hold_turn.stage})
+                       options=Stage(hold_turn.stage).update_options)
     return {option: value for option, value in module_options(request, update_turn).items()
             if not option.startswith("_")}
 

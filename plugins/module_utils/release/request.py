@@ -13,15 +13,13 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, join_first, mapping, objects, text, values
 from ..model.options import parse_duration, refuse_invalid
+from .refusals import errors_of_turns, is_true
 from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 from .turn_options import IMAGES
 
 #: Option -> playbook variable, for each option with a name that Ansible reserves.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
-
-#: As in BOOLEANS_TRUE of convert_bool.py.
-TRUE_TEXTS = ("y", "yes", "on", "1", "true", "t", "1.0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,25 +111,31 @@ class Request:
         keep_for = text(variables, "keep_old_for")
         errors += _errors_of_keep_for(keep_for, options, stages, option_name)
         errors += errors_of_shares(stages, selection, traffic, option_name,
-                                   keeps_old=_keeps_old(options))
+                                   keeps_old=is_true(options.get("keep_old")))
         for option, value in options.items():
             errors += _errors_of_value(functools.partial(refuse_invalid, option),
                                        option_name(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
-        return cls(role, layer, selection, options,
-                   mapping(variables, "previous"), stages, analyses, **files,
-                   approve_within=(parse_duration("", approve_within)
-                                   if approve_within and not errors else None),
-                   keep_old_for=keep_for,
-                   report=text(variables, "report"), has_page=bool(variables.get("has_page")),
-                   has_artifacts=bool(variables.get("has_artifacts")),
-                   check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
-                   errors=errors, job_template=text(variables, "job_template"),
-                   user_options=mapping(variables, "user_options"),
-                   cluster=mapping(variables, "cluster"), traffic=traffic,
-                   selects_hosts=bool(variables.get("selects_hosts")))
+        if ((role == "image_bump" or options.get("container"))
+                and not (options.get("image") or options.get("images") or errors)):
+            errors.append(f"Give {option_name('image')} or {option_name('images')}")
+        request = cls(role, layer, selection, options,
+                      mapping(variables, "previous"), stages, analyses, **files,
+                      approve_within=(parse_duration("", approve_within)
+                                      if approve_within and not errors else None),
+                      keep_old_for=keep_for,
+                      report=text(variables, "report"), has_page=bool(variables.get("has_page")),
+                      has_artifacts=bool(variables.get("has_artifacts")),
+                      check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
+                      errors=errors, job_template=text(variables, "job_template"),
+                      user_options=mapping(variables, "user_options"),
+                      cluster=mapping(variables, "cluster"), traffic=traffic,
+                      selects_hosts=bool(variables.get("selects_hosts")))
+        if not errors:
+            errors += errors_of_turns(request)
+        return request
 
     @property
     def name(self) -> str:
@@ -168,7 +172,7 @@ class Request:
 
     @property
     def keeps_old(self) -> bool:
-        return _keeps_old(self.options)
+        return is_true(self.options.get("keep_old"))
 
     @property
     def rolls_back_on_failure(self) -> bool:
@@ -224,22 +228,13 @@ def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stag
     return stages or [ALL_PODS]
 
 
-def _keeps_old(options: Json) -> bool:
-    """Return the option keep_old as a bool. A survey and -e pass the option as text.
-
-    >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
-    (False, True, False)
-    """
-    return str(options.get("keep_old")).strip().lower() in TRUE_TEXTS
-
-
 def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
                         option_name: t.Callable[[str], str]) -> list[str]:
     if not keep_for:
         return []
     option = option_name("keep_old_for")
     errors = _errors_of_value(parse_duration, option, keep_for)
-    if not _keeps_old(options):
+    if not is_true(options.get("keep_old")):
         errors.append(f"{option} needs the old pods of all stages: set {option_name('keep_old')}, "
                       "too")
     if not stages[-1].updates_all_pods:

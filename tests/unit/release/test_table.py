@@ -134,7 +134,7 @@ def test_failed_check_at_the_second_stage(on_failure, outcome, image):
 
 
 def test_rollback_omits_soak_nodes_and_timeout():
-    limits = {"soak": "1m", "nodes": "a=b", "timeout": "5"}
+    limits = {"soak": "1m", "nodes": "a=b", "timeout": "90"}
     calls = []
 
     class RecordingCluster(Cluster):
@@ -144,7 +144,7 @@ def test_rollback_omits_soak_nodes_and_timeout():
 
     cluster = RecordingCluster(a=Controller(), b=Controller())
     Run(variables(selection={"names": ["a", "b"]}, stages=["10%", "100%"], verify=["smoke.yml"],
-                  options=limits), cluster,
+                  options={"kind": "DaemonSet", **limits}), cluster,
         {"smoke.yml": fail}).run()
 
     update_options, rollback_options = calls

@@ -165,7 +165,7 @@ LABELS = {"label_selectors": "app=shop,tier=web"}
 ], ids=["updated", "paused", "nothing selected", "no artifacts", "the user's own controller"])
 def test_names_of_the_artifacts_replace_the_labels_of_the_launch(role, artifacts, selection):
     """AWX merges the artifacts of a job with the variables of the workflow's launch."""
-    variables = {**LABELS, **artifacts, f"__{role}_short_names": True}
+    variables = {**LABELS, **artifacts, f"__{role}_short_names": True, f"{role}_image": "a:2"}
     variables |= {f"{role}_{option}": variables.get(variable, "")
                   for option, variable in (("name", "controller"), ("names", "names"),
                                            ("label_selectors", "label_selectors"))}
@@ -245,7 +245,8 @@ def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
 
 def share_request(layer="role", **other_options):
     """Return the request of image_bump for a stage with a share."""
-    variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **other_options}
+    variables = {"name": "foo", "image": "myimage:v2", "stages": "10%/1%", "route": "edge",
+                 **other_options}
     prefixed_options = {f"image_bump_{option}": value for option, value in variables.items()}
     short_names_flag = {"__image_bump_short_names": True} if layer == "playbook" else {}
     return release_request.Variables("image_bump", prefixed_options | short_names_flag,

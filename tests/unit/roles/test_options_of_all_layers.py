@@ -205,7 +205,7 @@ def test_modules_differ_only_as_documented():
 def test_a_removed_option_is_an_error_with_the_replacement(option, variables, extra, name):
     role_variables = release_request.Variables(
         "image_bump", {key.format(option): value for key, value in variables.items()}
-        | {"image_bump_name": "foo"}, lambda template: template,
+        | {"image_bump_name": "foo", "image_bump_image": "myimage:v2"}, lambda template: template,
         [text.format(option) for text in extra])
 
     errors = Request.of(role_variables.request(lambda path: [])).errors

@@ -165,7 +165,7 @@ class Variables:
     def _with_short_names(self, error: str) -> str:
         """Replace the names of variables by their short names."""
         if self.layer != "role":
-            for name in sorted(rolling_update_specs(self.role), key=len, reverse=True):
+            for name in sorted(argument_specs(self.role), key=len, reverse=True):
                 error = error.replace(name,
                                       variable(self.role, self.layer, _option_of(name, self.role)))
         return error.replace(f"{self.role}_", "") if self.layer != "role" else error

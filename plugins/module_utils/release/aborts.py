@@ -32,7 +32,7 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
         expected_images = request.previous_images.get(name) if request.previous_images else images
         if request.previous_images and not expected_images:
             return False
-        if image and not request.previous_images:
+        if image:
             return (successor_images.get(container) == image if container
                     else image in successor_images.values())
         return all(successor_images.get(container_name) == expected_image

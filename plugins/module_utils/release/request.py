@@ -17,9 +17,10 @@ from .refusals import errors_of_turns, is_true
 from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 from .turn_options import IMAGES
 
-#: Option -> playbook variable, for each option with a name that Ansible reserves.
+#: Option -> playbook variable, for each option with a name that Ansible reserves, or that an
+#: artifact with another value has.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
-                  "timeout": "time_limit"}
+                  "timeout": "time_limit", "previous_images": "previous_images_by_name"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Request:
     selection: Json
     #: The options of the module rolling_update, without the selection.
     options: Json
-    #: {controller: {container: image}}
+    #: {controller: {container: image}}, of the selected controllers.
     previous_images: dict[str, Json]
     stages: list[Stage]
     #: Options of the module rollout_analysis, for each analysis.
@@ -107,7 +108,10 @@ class Request:
         approve_within = variables.get("approve_within") or ""
         errors += (_errors_of_value(parse_duration, option_name("approve_within"), approve_within)
                    if approve_within else [])
-        options = mapping(variables, "options")
+        previous_images = mapping(variables, "previous")
+        errors += _errors_of_previous_images(previous_images, selection, option_name)
+        options = {option: value for option, value in mapping(variables, "options").items()
+                   if not (previous_images and option in IMAGES)}
         keep_for = text(variables, "keep_old_for")
         errors += _errors_of_keep_for(keep_for, options, stages, option_name)
         errors += errors_of_shares(stages, selection, traffic, option_name,
@@ -122,7 +126,7 @@ class Request:
                 and not (options.get("image") or options.get("images") or errors)):
             errors.append(f"Give {option_name('image')} or {option_name('images')}")
         request = cls(role, layer, selection, options,
-                      mapping(variables, "previous"), stages, analyses, **files,
+                      _of_selected(previous_images, selection), stages, analyses, **files,
                       approve_within=(parse_duration("", approve_within)
                                       if approve_within and not errors else None),
                       keep_old_for=keep_for,
@@ -226,6 +230,31 @@ def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stag
         except RolloutError as error:
             errors.append(error.what)
     return stages or [ALL_PODS]
+
+
+def _errors_of_previous_images(previous_images: Json, selection: Json,
+                               option_name: t.Callable[[str], str]) -> list[str]:
+    option = option_name("previous_images")
+    invalid_keys = [key for key, images in previous_images.items()
+                    if not (isinstance(images, dict) and images
+                            and all(isinstance(image, str) for image in images.values()))]
+    if invalid_keys:
+        return [f"{option}: {join_first(invalid_keys)} must be the name of a controller, with a "
+                "dictionary of its images by container, as in {shop: {web: 'shop:v1'}}. For the "
+                f"same images in all controllers, give {option_name('images')}"]
+    if previous_images and "label_selectors" in selection:
+        return [f"{option} cannot be used with {option_name('label_selectors')}: give "
+                f"{option_name('names')}"]
+    return []
+
+
+def _of_selected(previous_images: Json, selection: Json) -> dict[str, Json]:
+    """Return the previous images of the selected controllers.
+
+    The artifacts of another run may name more controllers.
+    """
+    names = {selection.get("name"), *(selection.get("names") or ())}
+    return {name: images for name, images in previous_images.items() if name in names}
 
 
 def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],

@@ -37,8 +37,6 @@ def module_options(request: Request, turn: Turn) -> Json:
         excluded_options |= request.options.keys() - rollback_options.keys() - own_options
     elif request.role == "rollback":
         excluded_options |= {"to_revision", "next_name"}
-        if "images" in turn.options:
-            excluded_options |= {*IMAGES}
     if "pause_at" not in turn.options:
         excluded_options |= {"nodes", "keep_old"}
     options = {option: value for option, value in request.options.items()

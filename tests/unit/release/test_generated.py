@@ -392,6 +392,35 @@ def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario, busy_
                     and not cluster.controllers[name].new_image)
 
 
+previous_images = st.dictionaries(
+    st.sampled_from([*NAMES, "web"]),
+    st.one_of(*[st.just({"web": image}) for image in ("myimage:v1", "myimage:v0", V2)],
+              st.sampled_from([{"web": 7}, {}, "myimage:v1", None])), max_size=4)
+
+
+@SETTINGS
+@given(scenarios(), previous_images, st.sampled_from([None, "myimage:v0"]))
+def test_rollback_with_any_artifacts_changes_only_selected_controllers(scenario, previous, image):
+    """The artifacts of another run may have other controllers, or another form."""
+    request, cluster, _events = scenario
+    for number, controller in enumerate(cluster.controllers.values()):
+        controller.breaks_at, controller.new_image = 101, "" if number % 2 else "myimage:v3"
+    controllers_before = copy.deepcopy(cluster.controllers)
+    run = run_release(variables(role="rollback", selection=request["selection"], previous=previous,
+                                options={"on_failure": None, "image": image,
+                                         "max_failures": "100%"}), cluster, [])
+
+    selected_names = request["selection"].get("names") or [request["selection"]["name"]]
+    assert cluster.changed_names <= set(selected_names)
+    is_valid = all(isinstance(images, dict) and isinstance(images.get("web"), str)
+                   for images in previous.values())
+    assert is_valid or run.turn_titles == []
+    for name in selected_names if previous and is_valid else ():
+        controller = cluster.controllers[name]
+        expected_image = previous.get(name, {"web": controllers_before[name].image})["web"]
+        assert (controller.image, controller.new_image) == (expected_image, "")
+
+
 @SETTINGS
 @given(scenarios(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
 def test_invalid_request_changes_nothing(scenario, field):

@@ -788,6 +788,47 @@ def test_each_controller_is_rolled_back_to_its_own_images():
         "a failed group must not stop the next group")
 
 
+@pytest.mark.parametrize("previous, options, expected_images", [
+    ({"a": {"web": "myimage:v0"}, "b": {"web": "myimage:v1"}}, {}, ("myimage:v0", "myimage:v2")),
+    ({"b": {"web": "myimage:v1"}}, {}, ("myimage:v1", "myimage:v2")),
+    ({"b": {"web": "myimage:v1"}}, {"image": "myimage:v9"}, ("myimage:v1", "myimage:v2")),
+], ids=["more controllers", "another controller", "another controller, and an image"])
+@pytest.mark.parametrize("selection", [{"name": "a"}, {"names": ["a"]}], ids=["name", "names"])
+def test_previous_images_are_restored_only_in_selected_controllers(previous, options, selection,
+                                                                   expected_images):
+    """Without previous images, only the update in progress is rolled back."""
+    controllers = {"a": Controller(new_image="myimage:v2", new_percent=10),
+                   "b": Controller("myimage:v2")}
+    _turns, run, cluster = run_rollback(controllers=controllers, selection=selection,
+                                        previous=previous, options=options)
+
+    assert run.ending.outcome == "rolled_back"
+    assert tuple(controller.image for controller in cluster.controllers.values()
+                 ) == expected_images
+    assert not cluster.controllers["a"].new_image
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"previous": {"web": "myimage:v1"}},
+     "rollback_previous_images: web must be the name of a controller, with a dictionary of its "
+     "images by container, as in {shop: {web: 'shop:v1'}}. For the same images in all "
+     "controllers, give rollback_images."),
+    ({"previous": {"a": {"web": "myimage:v1"}, "b": {}, "c": {"web": 7}}},
+     "rollback_previous_images: b, c must be the name of a controller"),
+    ({"previous": {"web": "myimage:v1"}, "layer": "playbook"},
+     "previous_images_by_name: web must be the name of a controller"),
+    ({"previous": {"a": {"web": "my image"}}},
+     "rollback_previous_images: 'my image' is not a valid image name (container web)."),
+    ({"previous": {"a": {"web": "myimage:v1"}}, "selection": {"label_selectors": ["app=shop"]}},
+     "rollback_previous_images cannot be used with rollback_label_selectors: give rollback_names."),
+])
+def test_invalid_previous_images_are_refused_before_the_first_turn(changes, message):
+    turns, run, cluster = run_rollback(before=["b.yml"], **{"selection": {"names": ["a", "b"]},
+                                                            **changes})
+
+    assert turns == [] and not cluster.changed_names and run.ending.error.startswith(message)
+
+
 @pytest.mark.parametrize("aborted, changed, check_mode, message", [
     ("", "abc", False, "3 of 3 controllers are as requested (3 changed)"),
     ("", "b", False, "3 of 3 controllers are as requested (1 changed)"),

@@ -53,6 +53,7 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "module `rollout_analysis`": ["module rollout_analysis"],
           "module `traffic_split`": ["module traffic_split"],
           "module `rolling_update_info`": ["module rolling_update_info"],
+          "playbook `rollback`": ["playbook rollback"],
           "playbooks": ["playbook image_bump", "playbook rollback"],
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],

@@ -88,21 +88,12 @@ class Request:
         errors = [str(error) for error in values(variables, "errors")]
         # option_name("stages") is the user's variable for the option, such as image_bump_stages.
         option_name = functools.partial(variable, role, layer)
-        selection = {option: value
-                     for option, value in mapping(variables, "selection").items() if value}
-        # AWX merges the artifacts of the previous job with the variables of the workflow's launch.
-        if variables.get("gets_artifacts") and "names" in selection:
-            selection.pop("label_selectors", None)
-        if len(selection) != 1 and not errors:
-            option_names = (f"{option_name('name')}, {option_name('names')} and "
-                            f"{option_name('label_selectors')}")
-            errors.append(f"Give exactly one of {option_names} (given: "
-                          f"{' and '.join(map(option_name, selection)) or 'none'})")
+        selection = _selection(variables)
+        errors += [] if errors else _errors_of_selection(selection, option_name)
         traffic = mapping(variables, "traffic")
         stages = _stages(variables, f"{option_name('stages')}:", errors)
         analyses = variables.get("analyses") or []
-        if not (isinstance(analyses, list)
-                and all(isinstance(analysis, dict) for analysis in analyses)):
+        if not _is_list_of_dictionaries(analyses):
             errors.append(f"{option_name('analysis')} is not a list of dictionaries")
             analyses = []
         approve_within = variables.get("approve_within") or ""
@@ -122,9 +113,7 @@ class Request:
         files = {hook: [File(text(file, "typed"), text(file, "path"))
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
-        if ((role == "image_bump" or options.get("container"))
-                and not (options.get("image") or options.get("images") or errors)):
-            errors.append(f"Give {option_name('image')} or {option_name('images')}")
+        errors += [] if errors else _errors_of_images(role, options, option_name)
         request = cls(role, layer, selection, options,
                       _of_selected(previous_images, selection), stages, analyses, **files,
                       approve_within=(parse_duration("", approve_within)
@@ -220,6 +209,36 @@ def variable(role: str, layer: str, option: str) -> str:
     ('rollback_name', 'controller')
     """
     return f"{role}_{option}" if layer == "role" else PLAYBOOK_NAMES.get(option, option)
+
+
+def _selection(variables: Json) -> Json:
+    """Return the options that select the controllers."""
+    selection = {option: value
+                 for option, value in mapping(variables, "selection").items() if value}
+    # AWX merges the artifacts of the previous job with the variables of the workflow's launch.
+    if variables.get("gets_artifacts") and "names" in selection:
+        selection.pop("label_selectors", None)
+    return selection
+
+
+def _errors_of_selection(selection: Json, option_name: t.Callable[[str], str]) -> list[str]:
+    if len(selection) == 1:
+        return []
+    return [f"Give exactly one of {option_name('name')}, {option_name('names')} and "
+            f"{option_name('label_selectors')} (given: "
+            f"{' and '.join(map(option_name, selection)) or 'none'})"]
+
+
+def _errors_of_images(role: str, options: Json,
+                      option_name: t.Callable[[str], str]) -> list[str]:
+    needs_images = role == "image_bump" or options.get("container")
+    if not needs_images or options.get("image") or options.get("images"):
+        return []
+    return [f"Give {option_name('image')} or {option_name('images')}"]
+
+
+def _is_list_of_dictionaries(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stage]:

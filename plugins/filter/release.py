@@ -79,10 +79,10 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
-               max_failed: t.Any = 0) -> str:
+               max_failed: t.Any = 0, regions: t.Any = None) -> str:
     """Wrap batches.reason_not_to_begin().
 
-    max_failed: a percentage, as a number or a text such as "10%".
+    max_failed: a percentage, as a number or a text such as "10%". regions: the hosts of each batch.
     """
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
@@ -92,7 +92,7 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
         raise AnsibleFilterError(
             f"max_failed_clusters must be a percentage from 0 to 100, not {max_failed}. "
             "Nothing has been changed.")
-    return batches.reason_not_to_begin(hosts, batch, names, outcomes, percentage)
+    return batches.reason_not_to_begin(hosts, batch, names, outcomes, percentage, regions)
 
 
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:

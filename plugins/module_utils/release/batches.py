@@ -41,12 +41,14 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
 
 def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
                         batch_names: t.Sequence[str], outcomes: t.Sequence[str],
-                        max_failed: float = 0) -> str:
+                        max_failed: float = 0,
+                        regions: t.Mapping[str, t.Sequence[str]] | None = None) -> str:
     """Return why a batch must not begin, or "".
 
     hosts: all hosts of the play, in order. batch_names, outcomes: the name of the batch and the
     outcome of the role for each host, or "" if unknown. max_failed: the percentage of the clusters
-    in a batch that may fail.
+    in a batch that may fail. regions: the hosts of each batch by its name, if known, as returned by
+    region_batches().
 
     | hosts of an earlier batch | the next batch |
     |---|---|
@@ -54,13 +56,18 @@ def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
     | at most max_failed percent have failed (another outcome, or none), but not all | begins |
     | more than max_failed percent have failed, or all | does not begin |
     """
-    batch_start_index = min((hosts.index(host) for host in batch if host in hosts), default=0)
+    region_by_host = {host: region for region, region_hosts in (regions or {}).items()
+                      for host in region_hosts}
+    # `batch` lacks a host that was unreachable before its batch.
+    regions_of_batch = {region_by_host[host] for host in batch if host in region_by_host}
+    batch_start_index = min((index for index, host in enumerate(hosts) if host in batch
+                             or region_by_host.get(host) in regions_of_batch), default=0)
     outcomes_by_earlier_batch: dict[str, dict[str, str]] = {}
     batch_name = ""
     for host, known_name, outcome in list(zip(hosts, batch_names, outcomes))[:batch_start_index]:
-        # A host that was unreachable before its batch has no batch name. Count this host in the
-        # batch of the previous host.
-        batch_name = known_name or batch_name
+        # Without regions, a host that was unreachable before its batch has no batch name. Count
+        # this host in the batch of the previous host.
+        batch_name = region_by_host.get(host) or known_name or batch_name
         outcomes_by_earlier_batch.setdefault(batch_name, {})[host] = outcome
     for outcome_by_host in outcomes_by_earlier_batch.values():
         failed_hosts = [f"{host}: {outcome or 'unknown'}"

@@ -81,6 +81,24 @@ def test_unreachable_host_counts_as_failed():
     assert "a: unknown" in reason_not_to_begin(["a", "b"], ["b"], ["", ""], ["", ""], 99)
 
 
+@pytest.mark.parametrize("regions, batch, outcomes, max_failed, failed_hosts", [
+    ({}, "de", ["updated", "updated", ""], 0, "c: unknown"),
+    ({"x": "ab", "y": "cde"}, "de", ["updated", "updated", ""], 0, ""),
+    ({"x": "ab", "y": "cde"}, "de", ["failed", "updated", ""], 50, ""),
+    ({"x": "abc", "y": "de"}, "de", ["updated", "updated", ""], 0, "c: unknown"),
+    ({"x": "ab", "y": "c", "z": "de"}, "de", ["updated", "updated", ""], 50, "c: unknown"),
+    ({"x": "ab", "y": "c", "z": "d", "w": "e"}, "d", ["updated", "updated", "updated"], 0, ""),
+], ids=["unknown regions", "region to begin", "region to begin after a failure", "earlier region",
+        "whole region", "no failure"])
+def test_host_that_was_unreachable_before_its_batch_counts_in_its_region(
+        regions, batch, outcomes, max_failed, failed_hosts):
+    refusal = reason_not_to_begin(list("abcde"), list(batch), ["a", "a", "", "", ""],
+                                  [*outcomes, "", ""], max_failed,
+                                  {region: list(hosts) for region, hosts in regions.items()})
+
+    assert f"({failed_hosts})" in refusal if failed_hosts else refusal == ""
+
+
 def test_message_names_at_most_five_hosts():
     hosts = [f"h{number}" for number in range(20)]
 

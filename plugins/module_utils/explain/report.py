@@ -11,7 +11,7 @@ import typing as t
 
 from ..flows.flow import RolloutStatus, Side
 from ..model import identity
-from ..model.fields import Json
+from ..model.fields import Json, seconds
 from ..model.kinds import State
 from ..model.object_meta import Revision
 from ..model.observed import Controller, Observed, is_ready
@@ -35,9 +35,22 @@ def rollout(status: RolloutStatus) -> Json:
         "controller": _side_fields(status.old),
         "successor": None if is_complete else _side_fields(status.new),
         "desired": status.goal,
-        "since": status.since,
+        "since": _start(status),
         "last_rollout": _last_rollout(status.survivor) if status.survivor and is_complete else None,
     }
+
+
+def _start(status: RolloutStatus) -> str | None:
+    """Return when the update in progress began, in RFC 3339, or None if unknown.
+
+    A user with annotate permission can forge the recorded time, but not the time at which the API
+    server created a controller that has only new pods. The update began no earlier.
+    """
+    creation_times = [holder.controller.created for holder in status.holders
+                      if holder.new_labels == {}]
+    times = [time for time in (status.since, *creation_times) if seconds(time) is not None]
+    return (max(times, key=lambda time: seconds(time) or 0.0) if status.since in times
+            else status.since)
 
 
 def history(revisions: t.Iterable[Revision]) -> list[Json]:

@@ -79,6 +79,16 @@ def items_in_handover():
     return [items["foo"], items[SUCCESSOR]]
 
 
+LATER = "2999-01-01T00:00:00Z"
+UNREADABLE = json.dumps({**json.loads(record("updating")), "time": "soon"})
+
+
+def created_later(item):
+    """Return a controller that the API server has created after the recorded time."""
+    item["metadata"]["creationTimestamp"] = LATER
+    return item
+
+
 PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
 SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
@@ -99,6 +109,13 @@ STATUSES = {
         ([old(2, 3, available=1, annotate={object_meta.LAST_ROLLOUT: record("rolling back")}),
           new(1, 0)],
          ("progressing", "back", PRIMARY_ENTRY, SUCCESSOR_ENTRY, 3, NOW, None)),
+    "forged time":
+        ([old(2, available=1), created_later(new(1))],
+         ("progressing", "forward", PRIMARY_ENTRY, SUCCESSOR_ENTRY, 3, LATER, None)),
+    "unreadable time":
+        ([old(2, available=1),
+          created_later(new(1, annotate={object_meta.LAST_ROLLOUT: UNREADABLE}))],
+         ("progressing", "forward", PRIMARY_ENTRY, SUCCESSOR_ENTRY, 3, "soon", None)),
     "handover":
         (items_in_handover(),
          ("taking_over", "forward", controller_entry("foo", 3, 0, "myimage:v2"),

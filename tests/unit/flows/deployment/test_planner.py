@@ -15,6 +15,7 @@ from cluster_models import DeploymentModel, Move, foo_of, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import provenance
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.commands import RERUN
@@ -203,6 +204,18 @@ def with_changed_replica_set(model, is_new, **changes):
             replica_set, **changes if (replica_set is observation.successor) is is_new else {})
         for replica_set in observation.replica_sets}
     return {"replica_sets": tuple(sets.values()), "successor": sets[observation.successor.name]}
+
+
+@pytest.mark.parametrize("is_new, start", [(True, "2999-01-01T00:00:00Z"), (False, NOW)])
+def test_update_began_no_earlier_than_the_creation_of_its_replica_set(is_new, start):
+    """A user with annotate permission can forge the recorded time."""
+    model = cluster(10)
+    run_task(CANARY, model)
+    observation = dataclasses.replace(
+        find(foo_of(model), model.controllers(Kind.REPLICA_SET)),
+        **with_changed_replica_set(model, is_new, created="2999-01-01T00:00:00Z"))
+
+    assert report.rollout(choose(CANARY).status(CANARY, observation))["since"] == start
 
 
 @pytest.mark.parametrize("field, value", [

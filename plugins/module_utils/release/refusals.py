@@ -14,6 +14,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
+from ..model.identity import is_name
 from ..model.impossible import refuse_impossible_selection
 from ..model.kinds import Module
 from ..model.options import ARGUMENT_SPEC, parse_request, with_kinds
@@ -95,8 +96,10 @@ def _error(params: Json) -> RolloutError | None:
     try:
         params = with_kinds(params, Module.ROLLING_UPDATE)
         refuse_impossible_selection(params)
-        for name in params.get("names") or [params.get("name") or "any"]:
-            parse_request({**params, "name": name})
+        names = params.get("names") or [params.get("name") or "any"]
+        # The requests of a fleet differ only in the name. Parse one, because a fleet may be large.
+        name = next((name for name in names if not is_name(name)), names[0])
+        parse_request({**params, "name": name})
     except RolloutError as error:
         return error
     return None

@@ -134,5 +134,6 @@ def test_collection_works_with_its_four_folders_alone(tmp_path):
                          "name=foo")
     assert "nothing to update" in module_run.stdout + module_run.stderr
     playbook_run = ansible("ansible-playbook", "baton.kubernetes.image_bump", "-e",
-                           "controller=foo")
-    assert "Stage 100%: nothing to update" in playbook_run.stdout + playbook_run.stderr
+                           "controller=foo image=myimage:v2 kubeconfig=/nowhere")
+    assert "Stage 100%: there is no kubeconfig at /nowhere" in (playbook_run.stdout
+                                                                + playbook_run.stderr)

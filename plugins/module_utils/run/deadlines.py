@@ -47,7 +47,7 @@ MAX_REPETITIONS = 5
 MAX_REJECTED_WRITES = 20
 
 #: The action, the name of the object, and repr() of the result.
-StepKey: t.TypeAlias = "tuple[Action, str, str]"
+StepKey: t.TypeAlias = tuple[Action, str, str]
 
 
 class Attempts:

@@ -445,8 +445,8 @@ def run_in_pairs(names: Sequence[str]) -> dict[str, Result]:
     if names:
         print(f"== two at a time: {', '.join(names)}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        futures = {name: pool.submit(run_with_delayed_output, name) for name in names}
         try:
+            futures = {name: pool.submit(run_with_delayed_output, name) for name in names}
             while concurrent.futures.wait(futures.values(), timeout=1).not_done:
                 pass  # Python handles a signal between two waits
             return {name: future.result() for name, future in futures.items()}

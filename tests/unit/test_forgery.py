@@ -106,9 +106,9 @@ EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 OWN_DATA_READERS = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/exec_plugin.py",
                     "analysis/prometheus.py", "cluster/secrets.py", "analysis/spec.py",
                     "cluster/manifest_source.py", "model/label_selectors.py", "model/definition.py",
-                    "model/options.py", "analysis/outcome.py", "run/driver.py", "run/fleet.py",
-                    "run/fleet_result.py", "run/places.py", "run/deadlines.py", "task.py",
-                    "overview.py", "traffic/request.py")
+                    "model/options.py", "model/impossible.py", "analysis/outcome.py",
+                    "run/driver.py", "run/fleet.py", "run/fleet_result.py", "run/places.py",
+                    "run/deadlines.py", "task.py", "overview.py", "traffic/request.py")
 READERS = [name for path in sorted(MODULE_UTILS.rglob("*.py"))
            if (name := str(path.relative_to(MODULE_UTILS))) not in OWN_DATA_READERS
            and not name.startswith("release/")]

@@ -112,7 +112,7 @@ class Variables:
         self.errors += self._errors_of_shares(stages, traffic)
         page_path = report_path(str(self.role_variable("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
-                "previous": self._dictionary(f"{self.role}_previous_images"),
+                "previous": self._dictionary("previous_images"),
                 "stages": stages, "traffic": traffic, "analyses": entries_of_analysis,
                 "files": files,
                 "approve_within": str(self.role_variable("approve_within")),
@@ -176,23 +176,22 @@ class Variables:
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 
     def options(self) -> Json:
-        """Return the options of the module rolling_update; record invalid values."""
+        """Return the options of the module rolling_update with their types; record invalid values.
+
+        A survey and -e pass each option as text.
+        """
         values = {name: value for name, spec in rolling_update_specs(self.role).items()
                   if not is_empty(value := self.value(
                       *self._names(name), default=spec.get("default")))}
-        validator = ArgumentSpecValidator(rolling_update_specs(self.role))
-        self.errors += validator.validate(values).error_messages
-        images_variable = f"{self.role}_images"
-        if images_variable in values:
-            values[images_variable] = self._as_dictionary(images_variable, values[images_variable])
-        return {_option_of(name, self.role): value for name, value in values.items()}
+        validation = ArgumentSpecValidator(rolling_update_specs(self.role)).validate(values)
+        self.errors += validation.error_messages
+        return {_option_of(name, self.role): validation.validated_parameters[name]
+                for name in values}
 
-    def _dictionary(self, name: str) -> Json:
-        return self._as_dictionary(name, self.value(name, default={}))
-
-    def _as_dictionary(self, name: str, value: t.Any) -> Json:
+    def _dictionary(self, option: str) -> Json:
+        name = f"{self.role}_{option}"
         try:
-            return check_type_dict(value)
+            return check_type_dict(self.value(name, default={}))
         except TypeError as error:
             self.errors.append(f"{name} is neither a dictionary nor a text with one: {error}")
             return {}

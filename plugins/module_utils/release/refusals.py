@@ -24,32 +24,15 @@ from .turn_options import IMAGES, SELECTIONS, module_options
 if t.TYPE_CHECKING:
     from .request import Request
 
-#: As in BOOLEANS_TRUE of convert_bool.py.
-TRUE_TEXTS = ("y", "yes", "on", "1", "true", "t", "1.0")
 #: Option of a turn -> option of the role, which sets this option.
 ROLE_OPTIONS = {"pause_at": "stages", "soak": "keep_old_for", "images": "previous_images"}
-
-
-def is_true(value: t.Any) -> bool:
-    """Return an option as a bool. A survey and -e pass the option as text.
-
-    >>> is_true("no"), is_true("Yes"), is_true(None)
-    (False, True, False)
-    """
-    return str(value).strip().lower() in TRUE_TEXTS
-
-
-#: By the type of the option. Other types need no conversion.
-_CONVERTERS: dict[str, t.Callable[[t.Any], t.Any]] = {
-    "bool": is_true, "int": lambda value: int(float(value)), "str": str}
 
 
 def errors_of_turns(request: Request) -> list[str]:
     """Return the errors with which the module would refuse turns, with the user's variables."""
     errors: dict[str, None] = {}
     for turn in _possible_turns(request):
-        params = {option: _typed(option, value)
-                  for option, value in module_options(request, turn).items()
+        params = {option: value for option, value in module_options(request, turn).items()
                   if option in ARGUMENT_SPEC}
         if message := _message(params):
             # The module raises the error because of these options.
@@ -74,12 +57,6 @@ def _possible_turns(request: Request) -> t.Iterator[Turn]:
     for names, images in request.groups if request.role == "rollback" else ():
         yield Turn("update", "", "update", names=names,
                    options={"state": "updated", **({"images": images} if images else {})})
-
-
-def _typed(option: str, value: t.Any) -> t.Any:
-    """Return the value with the type in which Ansible passes it to the module."""
-    convert = _CONVERTERS.get(ARGUMENT_SPEC[option]["type"])
-    return convert(value) if convert and value is not None else value
 
 
 def _message(params: Json) -> str:

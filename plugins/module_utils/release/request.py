@@ -13,7 +13,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, join_first, mapping, objects, text, values
 from ..model.options import parse_duration, refuse_invalid
-from .refusals import errors_of_turns, is_true
+from .refusals import errors_of_turns
 from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 from .turn_options import IMAGES
 
@@ -106,7 +106,7 @@ class Request:
         keep_for = text(variables, "keep_old_for")
         errors += _errors_of_keep_for(keep_for, options, stages, option_name)
         errors += errors_of_shares(stages, selection, traffic, option_name,
-                                   keeps_old=is_true(options.get("keep_old")))
+                                   keeps_old=bool(options.get("keep_old")))
         for option, value in options.items():
             errors += _errors_of_value(functools.partial(refuse_invalid, option),
                                        option_name(option), value)
@@ -165,7 +165,7 @@ class Request:
 
     @property
     def keeps_old(self) -> bool:
-        return is_true(self.options.get("keep_old"))
+        return bool(self.options.get("keep_old"))
 
     @property
     def rolls_back_on_failure(self) -> bool:
@@ -282,7 +282,7 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
         return []
     option = option_name("keep_old_for")
     errors = _errors_of_value(parse_duration, option, keep_for)
-    if not is_true(options.get("keep_old")):
+    if not options.get("keep_old"):
         errors.append(f"{option} needs the old pods of all stages: set {option_name('keep_old')}, "
                       "too")
     if not stages[-1].updates_all_pods:

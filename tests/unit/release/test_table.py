@@ -570,16 +570,6 @@ def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
         "Keep the old pods of a for 15m", "Update a to the end"]
 
 
-@pytest.mark.parametrize("value", [True, "yes", "True", "false", "no", False, ""])
-def test_keep_old_of_a_survey_may_be_a_string(value):
-    """In Python, all strings except "" are true."""
-    run = Run(variables(stages=["100%"], options={"keep_old": value}), Cluster(a=Controller()))
-    is_true = str(value).lower() in ("true", "yes")
-
-    assert run.request.keeps_old is is_true and len(run.request.pauses) == is_true
-    assert run.run().ending.outcome == "updated"
-
-
 def test_failed_check_after_the_switch_rolls_back():
     checks = iter(["", "503"])
     turns, run, cluster = run_image_bump({"smoke.yml": lambda cluster: next(checks)},

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.vars.reserved import get_reserved_names
 
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
@@ -18,6 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.commands im
     repeated_options,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
     IMAGES,
     Request,
@@ -94,19 +96,21 @@ def test_each_option_reaches_the_module(role, has_prefix):
                  for name, value in options.items()}
     variables |= {} if has_prefix else {f"__{role}_short_names": True}
 
-    assert module_options(role, variables) == options
+    specs = {name: ARGUMENT_SPEC[name] for name in options} | {"kind": {"type": "str"}}
+    typed_options = ArgumentSpecValidator(specs).validate(options).validated_parameters
+    assert module_options(role, variables) == {name: typed_options[name] for name in options}
 
 
 @pytest.mark.parametrize("variables, option, value", [
     ({"rollback_timeout": ""}, "timeout", None), ({"rollback_lock": False}, "lock", False),
-    ({"rollback_timeout": 0}, "timeout", 0),
+    ({"rollback_timeout": 0}, "timeout", "0"),
     ({"rollback_max_failures": ""}, "max_failures", "100%"),
     ({"timeout": 5}, "timeout", None), ({"rollback_state": "x"}, "state", None),
     ({"__rollback_short_names": True, "state": "migrated"}, "state", None),
-    ({"__rollback_short_names": True, "timeout": 5}, "timeout", 5),
-    ({"__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}, "timeout", 5),
-    ({"__rollback_short_names": True, "timeout": "", "rollback_timeout": 6}, "timeout", 6),
-    ({"__rollback_short_names": True, "lock": "false", "rollback_lock": "true"}, "lock", "false"),
+    ({"__rollback_short_names": True, "timeout": 5}, "timeout", "5"),
+    ({"__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}, "timeout", "5"),
+    ({"__rollback_short_names": True, "timeout": "", "rollback_timeout": 6}, "timeout", "6"),
+    ({"__rollback_short_names": True, "lock": "false", "rollback_lock": "true"}, "lock", False),
 ], ids=["empty", "false", "zero", "empty with a default", "short name", "unknown option",
         "unknown option with a short name", "short name of a playbook",
         "both names", "empty short name", "short name over a default"])
@@ -118,7 +122,7 @@ def test_empty_and_short_named_variables(variables, option, value):
     ({"controller": "foo"}, "name", "foo"), ({"controller": "foo", "name": "bar"}, "name", "foo"),
     ({"controller": "", "name": "foo"}, "name", "foo"),
     ({"controller_namespace": "shop"}, "namespace", "shop"),
-    ({"time_limit": 5, "rollback_timeout": 6}, "timeout", 5),
+    ({"time_limit": 5, "rollback_timeout": 6}, "timeout", "5"),
 ])
 def test_options_with_reserved_names_have_other_names_in_playbooks(variables, option, value):
     assert module_options("rollback",
@@ -136,7 +140,19 @@ def test_extra_variable_of_the_role_takes_precedence():
     variables = {"rollback_name": "foo", "__rollback_short_names": True, "timeout": 5,
                  "rollback_timeout": 6}
 
-    assert module_options("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
+    assert module_options("rollback", variables, extra={"rollback_timeout"})["timeout"] == "6"
+
+
+@pytest.mark.parametrize("value", [True, "yes", "True", "1", "false", "no", "0", False, ""])
+def test_keep_old_of_a_survey_may_be_a_text(value):
+    """In Python, all strings except "" are true."""
+    variables = {"image_bump_name": "foo", "image_bump_image": "a:2", "image_bump_keep_old": value}
+    request = Request.of(release_request.Variables("image_bump", variables, lambda value: value)
+                         .request(lambda path: []))
+    is_true = str(value).lower() in ("true", "yes", "1")
+
+    assert request.keeps_old is is_true and len(request.pauses) == is_true
+    assert request.errors == []
 
 
 @pytest.mark.parametrize("more_variables, name",

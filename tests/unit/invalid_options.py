@@ -22,6 +22,9 @@ INVALID_OPTIONS = {
     "image, template and src":
         (V2 | {"template": PATCH, "src": "x"},
          "image and template and src cannot be combined: give only one of them"),
+    "max_failures":
+        (V2 | {"max_failures": "all"},
+         "max_failures 'all' is neither a number nor a percentage such as \"25%\""),
     "restarted with image":
         (V2 | {"state": "restarted"},
          "state=restarted keeps the template: remove image, or use state=updated"),

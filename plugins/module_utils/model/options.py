@@ -134,6 +134,8 @@ def parse_request(params: Json) -> Request:
         options = {key: value for key, value in options.items()
                    if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, options)
+    # Only a fleet has a limit of failures, but an invalid value is an error in each request.
+    parse_size("max_failures", options.get("max_failures", DEFAULT_MAX_FAILURES))
     name = _parse_name("name", options.get("name", ""))
     definition = read_definition(options, kind)
     rolls_back_to_previous = str(options.get("to_revision")).strip() == PREVIOUS
@@ -392,17 +394,6 @@ def parse_duration(option: str, value: t.Any) -> float:
     if seconds >= 2**31:
         raise RolloutError(f"{option} must be less than {2**31} seconds, not {value}")
     return seconds
-
-
-def refuse_invalid(option: str, name: str, value: t.Any) -> None:
-    """Raise RolloutError if the value of an option is invalid.
-
-    name: the name for the error, such as a variable of a role.
-    """
-    parse = {**_PARSERS, "kind": parse_kind, "max_failures": parse_size}.get(option)
-    rolls_back_to_previous = option == "to_revision" and str(value).strip() == PREVIOUS
-    if parse and not rolls_back_to_previous:
-        parse(name, value)
 
 
 #: Options that become fields of the Request without a check.

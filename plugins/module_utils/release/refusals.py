@@ -10,6 +10,7 @@ the before hook, and after a change of the route.
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ..model.errors import RolloutError
@@ -34,14 +35,25 @@ def errors_of_turns(request: Request) -> list[str]:
     for turn in _possible_turns(request):
         params = {option: value for option, value in module_options(request, turn).items()
                   if option in ARGUMENT_SPEC}
-        if message := _message(params):
+        while message := _message(params):
             # The module raises the error because of these options.
             options = [option for option in params
                        if option != "state" and _message(_without(option, params)) != message]
             names = [request.variable(ROLE_OPTIONS.get(option, option)
                                       if option in turn.options else option) for option in options]
-            errors[": ".join(filter(None, (", ".join(names), message)))] = None
+            errors[_with_names(message, options, names)] = None
+            if not options:
+                break
+            # Without these options, the module raises the next error.
+            params = functools.reduce(lambda rest, option: _without(option, rest), options, params)
     return list(errors)
+
+
+def _with_names(message: str, options: list[str], names: list[str]) -> str:
+    """Return the message with the names of the user's variables for the options."""
+    if len(options) == 1 and message.startswith(f"{options[0]} "):
+        return names[0] + message.removeprefix(options[0])
+    return ": ".join(filter(None, (", ".join(names), message)))
 
 
 def _possible_turns(request: Request) -> t.Iterator[Turn]:

@@ -12,7 +12,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, join_first, mapping, objects, text, values
-from ..model.options import parse_duration, refuse_invalid
+from ..model.options import parse_duration
 from .refusals import errors_of_turns
 from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
 from .turn_options import IMAGES
@@ -107,9 +107,6 @@ class Request:
         errors += _errors_of_keep_for(keep_for, options, stages, option_name)
         errors += errors_of_shares(stages, selection, traffic, option_name,
                                    keeps_old=bool(options.get("keep_old")))
-        for option, value in options.items():
-            errors += _errors_of_value(functools.partial(refuse_invalid, option),
-                                       option_name(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}

@@ -100,6 +100,16 @@ def test_error_of_the_module_names_the_variables_of_the_user(role, options, erro
         error if layer == "role" else error.replace(f"{role}_", ""))
 
 
+def test_all_errors_are_reported_at_once():
+    options = {"timeout": "soon", "max_surge": "x", "max_unavailable": "-1", "soak": "1h",
+               "image": "a b", "stages": ["10%", "100%"], "on_failure": "rollback"}
+    request = Request.of(role_request("image_bump", name="a", **options))
+
+    assert sorted(error.partition(" ")[0] for error in request.errors) == [
+        "image_bump_image:", "image_bump_max_surge", "image_bump_max_unavailable",
+        "image_bump_timeout"]
+
+
 @pytest.mark.parametrize("options", [
     {"nodes": "a=b", "stages": "10%"}, {"image": 7}, {"keep_old": "no", "kind": "sts"},
     {"timeout": "90", "soak": "1m"}, {"keep_old": True, "keep_old_for": "2h", "timeout": "60"}],

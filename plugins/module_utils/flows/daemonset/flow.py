@@ -86,7 +86,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
         if primary is None:
             return False
         return (request.rolls_back_update or observed.in_progress or observed.record is not None
-                or recorded.is_pause_requested(request, primary)
+                or recorded.requested_pause(request, primary) is not None
                 or _counts_all_pods_as_new(primary)
                 # The record of a new update names the current ControllerRevision.
                 or (memory.has_begun
@@ -107,7 +107,7 @@ class DaemonSetFlow(RevisionDrivenFlow[DaemonSetObserved]):
             return observed
         if request.rolls_back_update:
             observed = _with_revisions_in_use(observed, primary, cluster)
-        if not recorded.is_pause_requested(request, primary):
+        if not recorded.requested_pause(request, primary):
             observed = _with_miscounted(observed, primary, cluster, memory)
             return _with_stalled_surge(observed, primary, cluster, memory)
         # Until the pause, the task itself deletes pods, and therefore lists pods at intervals.
@@ -253,7 +253,7 @@ def _rollback_warnings(request: Request, observed: DaemonSetObserved) -> t.Itera
 
 def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
     if not (primary.replaces_pods_automatically
-            or recorded.is_pause_requested(request, primary)):
+            or recorded.requested_pause(request, primary)):
         yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the "
                "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
     if primary.misscheduled:

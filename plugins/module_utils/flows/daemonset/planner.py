@@ -46,7 +46,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
     def surge_and_unavailable(self) -> tuple[int, int]:
         numbers, size = self._strategy_numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
-        if surge and not self.is_pause_requested:
+        if surge and not self.requested_pause:
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
@@ -79,7 +79,7 @@ class DaemonSetSettings(RevisionDrivenSettings[DaemonSetObserved]):
 
     def strategy_during_update(self, *, is_desired_template_set: bool) -> Json:
         numbers = self._strategy_numbers
-        if self.is_pause_requested:
+        if self.requested_pause:
             self._refuse_impossible_pause(numbers, is_desired_template_set=is_desired_template_set)
             return {**(self.baseline["updateStrategy"] or {}), "type": "OnDelete"}
         size, (surge, unavailable) = self.primary.replicas, self.surge_and_unavailable
@@ -207,15 +207,15 @@ class DaemonSetPlanner(RevisionDrivenPlanner[DaemonSetObserved]):
         return Step(Action.DELETE, pod.name, write, after=state + promise)
 
     def next_decision(self, record: Rollout) -> Decision | None:
-        if self.settings.is_pause_requested:
-            return self._decide_before_pause(record)
+        if self.settings.requested_pause:
+            return self._decide_before_pause(record, self.settings.requested_pause)
         return (self._replace_miscounted(record) or self._wake_controller(record)
                 or (None if self.observed.are_all_pods_new else self.wait_for_progress()))
 
-    def _decide_before_pause(self, record: Rollout) -> Decision:
-        primary, pods, pause = self.primary, self.observed.daemon_pods, self.request.pause_at
+    def _decide_before_pause(self, record: Rollout, pause: Size) -> Decision:
+        primary, pods = self.primary, self.observed.daemon_pods
         present_revision = self.observed.present_revision
-        if pods is None or present_revision is None or pause is None:
+        if pods is None or present_revision is None:
             return self.wait_for_progress()
         expected_count = primary.replicas + primary.misscheduled
         live_pods = [pod for pod in pods if not pod.is_inactive]

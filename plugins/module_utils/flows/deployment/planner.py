@@ -53,7 +53,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         size = self.primary.replicas
         if self._has_recreate_strategy:
             return 0, size
-        if self.is_pause_requested and self.request.keeps_old:
+        if self.requested_pause and self.request.keeps_old:
             return self.new_pod_count_at_pause(), 0
         surge, unavailable = (
             resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, size)
@@ -65,7 +65,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         self._refuse_long_min_ready_seconds()
         if self.request.overrides_strategy:
             self._refuse_recreate_strategy("max_surge and max_unavailable")
-        if self.is_pause_requested:
+        if self.requested_pause:
             return self._settings_during_pause(desired_template)
         settings = recorded.with_nonzero_history_limit(
             {**self.baseline, "strategy": self._strategy()})
@@ -319,7 +319,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def next_decision(self, record: Rollout) -> Decision | None:
         primary, new = self.primary, self.observed.successor
-        if not self.settings.is_pause_requested:
+        if not self.settings.requested_pause:
             return None if self._is_complete() else self.wait_for_progress()
         # | updating | `pause_at` new pods are ready | **annotate**: record the pause |
         target = self.settings.new_pod_count_at_pause()

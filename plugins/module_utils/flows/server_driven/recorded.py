@@ -22,6 +22,7 @@ from ...model.server_driven import ServerDriven
 from ...model.settings import are_equal, has_only_valid_settings
 from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
+from ...model.thresholds import Size
 from .. import provenance, refusals
 
 #: Bytes reserved for the growth of a record during an update.
@@ -30,9 +31,9 @@ _RECORD_GROWTH_BYTES = 512
 _ADDED_ANNOTATION_BYTES = 150
 
 
-def is_pause_requested(request: Request, primary: ServerDriven) -> bool:
-    """Return whether the task is to pause the update."""
-    return request.pause_at is not None and not request.rolls_back_update and primary.may_pause
+def requested_pause(request: Request, primary: ServerDriven) -> Size | None:
+    """Return the number of new pods at which the task is to pause the update, if any."""
+    return request.pause_at if primary.may_pause and not request.rolls_back_update else None
 
 
 def unchanged_message(request: Request, primary: ServerDriven,

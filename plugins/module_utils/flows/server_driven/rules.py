@@ -30,7 +30,7 @@ class Settings(t.Generic[ObservedT]):
 
     def __init__(self, request: Request, observed: ObservedT, primary: ServerDriven) -> None:
         self.request, self.observed, self.primary = request, observed, primary
-        self.is_pause_requested = recorded.is_pause_requested(request, primary)
+        self.requested_pause = recorded.requested_pause(request, primary)
 
     @functools.cached_property
     def baseline(self) -> Json:

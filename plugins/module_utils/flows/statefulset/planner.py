@@ -69,8 +69,8 @@ class StatefulSetSettings(RevisionDrivenSettings[StatefulSetObserved]):
 
         A pod that already has the new template keeps this template.
         """
-        pause, primary = self.request.pause_at, self.primary
-        if not self.is_pause_requested or pause is None:
+        pause, primary = self.requested_pause, self.primary
+        if pause is None:
             return 0
         # Until the update sets the new template, status.updatedReplicas counts pods of the old one.
         updated_count = (min(primary.updated, primary.replicas - primary.partition)
@@ -126,7 +126,7 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
         primary, request = self.primary, self.request
         if (self.match(desired_template) is Match.EXACT or primary.replaces_pods_automatically
             or primary.current_revision == primary.update_revision
-                or not self.settings.is_pause_requested):
+                or not self.settings.requested_pause):
             return None
         if not primary.is_settled or primary.updated != primary.replicas:
             raise RolloutError("pause_at cannot be used, because the StatefulSet has the strategy "
@@ -152,7 +152,7 @@ class StatefulSetPlanner(RevisionDrivenPlanner[StatefulSetObserved]):
         # | any | `rolled_back`, the first unready pod has another template | **delete** this pod |
         if self.request.state.rolls_back and (step := self._replace_stuck_pod()):
             return step
-        if not self.settings.is_pause_requested:
+        if not self.settings.requested_pause:
             return None if self.observed.are_all_pods_new else self.wait_for_progress()
         goal = primary.replicas - min(primary.replicas, primary.partition)
         is_reached = primary.is_settled and primary.updated >= goal

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
@@ -17,13 +19,8 @@ import every_kind
 import pytest
 from clusters import FakeClock
 
+from ansible_collections.baton.kubernetes.plugins.module_utils import flows
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
-    Caches as ClientDrivenCaches,
-)
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.flow import (
-    Caches as DaemonSetCaches,
-)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
@@ -212,11 +209,21 @@ def test_template_changed_during_a_pause_may_be_rolled_back(kind, strategy, imag
     assert cluster.cluster.items["foo"]["spec"] == spec
 
 
+def classes_of_caches():
+    """Yield the classes of the caches of all flows."""
+    for module in pkgutil.walk_packages(flows.__path__, f"{flows.__name__}."):
+        for name, member in vars(importlib.import_module(module.name)).items():
+            if name.endswith("Caches"):
+                yield member
+
+
 def test_documentation_lists_the_memory_of_a_run():
+    classes = {Memory, *classes_of_caches()}
     clock_and_user_fields = {"now", "who", "monotonic_time", "server_time"}
-    fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)
+    fields = {field.name for cache in classes
               for field in dataclasses.fields(cache)} - clock_and_user_fields - {"_caches"}
     page = (Path(__file__).parents[3] / "docs" / "internals" / "design.md").read_text("utf-8")
     section = page.partition("## What a run knows")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
     assert set(re.findall(r"`(\w+)`", " ".join(cells))) == fields
+    assert len(classes) > 3

@@ -202,7 +202,8 @@ class Request:
             state = state or self.state
         is_for_fleet = commands.is_for_fleet(self.options, state, changes)
         if "images" in changes:
-            if not all(map(is_image, changes["images"].values())):
+            if not all(is_image(image) or image in shell.PLACEHOLDERS
+                       for image in changes["images"].values()):
                 return fallback or commands.RERUN_TASK
             changes = commands.with_image_options(changes, self.options)
         return _Command(self, state, changes, is_for_fleet).text(fallback)

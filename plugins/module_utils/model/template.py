@@ -13,7 +13,13 @@ from .errors import RolloutError
 from .fields import Json, display_text, mapping
 from .identity import canonical, did_you_mean
 
-_IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
+#: [DOMAIN[:PORT]/]PATH[:TAG][@DIGEST], as in regexp.go of the project distribution/reference. For
+#: an image that does not match, kubelet reports InvalidImageName.
+_IMAGE = re.compile(
+    r"(?:(?:[A-Za-z0-9]+(?:[.-]+[A-Za-z0-9]+)*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+    r"(?::\w[\w.-]{0,127})?"
+    r"(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,128})?", re.ASCII)
 
 
 def without_label(template: Json, key: str) -> Json:
@@ -86,7 +92,7 @@ def images_of(template: Json) -> dict[str, str]:
 
 
 def is_image(text: str) -> bool:
-    """Return whether the text can be an image name. The API server checks only outer spaces."""
+    """Return whether kubelet accepts the image name. The API server checks only outer spaces."""
     return bool(_IMAGE.fullmatch(text))
 
 

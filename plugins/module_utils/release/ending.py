@@ -80,15 +80,10 @@ class Ending:
             return ""
         # Ansible has already shown the full message of the failed task.
         first_line = text(event.failure, "gist") or text(event.failure, "reason").partition("\n")[0]
-        task = text(event.failure, "task")
-        # A user of AWX has no shell for the commands of the failed task.
-        subject = "reason is" if self.request.layer == "awx" else "reason and the next command are"
-        reference = ([f"The {subject} shown above, at the failed task {task!r}."]
-                     if text(event.failure, "gist") else [])
         rollback_message = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
             self._failure(event, first_line), *self._further_failure_lines,
-            *self._consequence_lines(event, rollback_message), *reference,
+            *self._consequence_lines(event, rollback_message), *_reference(self.request, event),
             *self._failed_hook_lines, *next_steps.lines_for_cluster(self.request)])
 
     @property
@@ -190,7 +185,9 @@ class Ending:
                     f"Next: {rerun_instruction} when that update has ended."]
         results = [] if self.request.name else objects(self.rollback, "results")
         if self.rollback.get("failed") and not results:
-            return [f"The update could not be rolled back: {rollback_message}", *remaining_lines]
+            rollback_instruction = next_steps.rollback_instruction(self.request)
+            return [f"The update could not be rolled back: {rollback_message}", *(
+                remaining_lines or [f"Next: when the cause is fixed, {rollback_instruction}."])]
         if self.rollback.get("failed"):
             rolled_back_names = [text(result, "name") for result in results
                                  if not result.get("failed") and not result.get("skipped")]
@@ -225,6 +222,16 @@ class Ending:
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
+
+
+def _reference(request: Request, event: Event) -> list[str]:
+    """Return a line that refers to the output of the failed task, or [] for a task of the user."""
+    if not text(event.failure, "gist"):
+        return []
+    # A user of AWX has no shell for the commands of the failed task.
+    has_command = "\nNext:" in text(event.failure, "reason") and request.layer != "awx"
+    subject = "reason and the next command are" if has_command else "reason is"
+    return [f"The {subject} shown above, at the failed task {text(event.failure, 'task')!r}."]
 
 
 def _message_about_groups(results: t.Sequence[Json], *, is_dry_run: bool) -> str:

@@ -14,7 +14,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, join_first, mapping, objects, text, values
 from ..model.options import parse_duration
 from .refusals import errors_of_turns
-from .stage import ALL_PODS, Stage, errors_of_shares, parse_stage
+from .stage import ALL_PODS, Stage, errors_of_order, errors_of_shares, parse_stage
 from .turn_options import IMAGES
 
 #: Option -> playbook variable, for each option with a name that Ansible reserves, or that an
@@ -111,6 +111,7 @@ class Request:
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
         errors += [] if errors else _errors_of_images(role, options, option_name)
+        errors += errors_of_order(stages, f"{option_name('stages')}:")
         request = cls(role, layer, selection, options,
                       _of_selected(previous_images, selection), stages, analyses, **files,
                       approve_within=(parse_duration("", approve_within)
@@ -124,7 +125,7 @@ class Request:
                       cluster=mapping(variables, "cluster"), traffic=traffic,
                       selects_hosts=bool(variables.get("selects_hosts")))
         if not errors:
-            errors += errors_of_turns(request)
+            errors += _errors_of_missing_pauses(request) + errors_of_turns(request)
         return request
 
     @property
@@ -228,10 +229,24 @@ def _errors_of_selection(selection: Json, option_name: t.Callable[[str], str]) -
 
 def _errors_of_images(role: str, options: Json,
                       option_name: t.Callable[[str], str]) -> list[str]:
+    images = f"{option_name('image')} or {option_name('images')}"
+    has_images = bool(options.get("image") or options.get("images"))
+    if has_images and options.get("to_revision"):
+        return [f"Give only one of {option_name('to_revision')} and {images}"]
     needs_images = role == "image_bump" or options.get("container")
-    if not needs_images or options.get("image") or options.get("images"):
-        return []
-    return [f"Give {option_name('image')} or {option_name('images')}"]
+    return [] if has_images or not needs_images else [f"Give {images}"]
+
+
+def _errors_of_missing_pauses(request: Request) -> list[str]:
+    """Return the errors of options that would have no effect, for want of a pause."""
+    errors, name = [], request.variable
+    if request.approve_within is not None and request.stages[-1].updates_all_pods:
+        errors.append(f"{name('approve_within')} needs an update that this run does not complete: "
+                      f"let {name('stages')} end below 100%, such as at 10%")
+    if request.options.get("nodes") and not request.requested_pauses:
+        errors.append(f"{name('nodes')} needs a pause: give {name('stages')} below 100%, such as "
+                      "10%")
+    return errors
 
 
 def _is_list_of_dictionaries(value: t.Any) -> bool:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing as t
 
 from ..model.errors import RolloutError
@@ -77,6 +78,18 @@ def parse_stage(message_start: str, value: t.Any) -> Stage:
     parse_pause(message_start, pods)  # raises RolloutError for an invalid number
     share = "" if share is None else str(share).strip().removesuffix("%").rstrip()
     return Stage(str(pods).strip(), f"{share}%" if share else "")
+
+
+def errors_of_order(stages: t.Sequence[Stage], message_start: str) -> list[str]:
+    """Return the error message for the first stage with fewer pods than the stage before, or [].
+
+    A number and a percentage are comparable only with the size of a controller, except for 100%.
+    """
+    for before, stage in itertools.pairwise(stages):
+        has_same_unit = before.size.percent == stage.size.percent
+        if (stage.size.value < before.size.value if has_same_unit else before.updates_all_pods):
+            return [f"{message_start} {stage} has fewer pods than the stage before, {before}"]
+    return []
 
 
 def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,

@@ -146,8 +146,7 @@ def _show_stages(release: Release) -> Turn:
     previous_stages = [None, *request.stages]
     stage_lines = [line for previous, stage in zip(previous_stages, request.stages, strict=False)
                    for line in _lines_of_stage(request, previous, stage, check_names)]
-    approval_lines = (["Wait for approval"] if request.approve_within is not None
-                      and not request.stages[-1].updates_all_pods else [])
+    approval_lines = ["Wait for approval"] if request.approve_within is not None else []
     keep_lines = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
                   if request.keep_old_for else [])
     end_lines = ([f"Update {request.title} to the end"]

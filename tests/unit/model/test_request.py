@@ -395,8 +395,9 @@ def check_that_command_repeats_images(**params):
         assert options["name"] == request.name
 
 
-@given(st.from_regex(r"[a-z0-9.:-]{1,20}(/[a-z0-9._-]{1,20}){0,2}(:[A-Za-z0-9._-]{1,20})?"
-                     r"(@sha256:[0-9a-f]{8})?", fullmatch=True))
+@given(st.from_regex(r"([A-Za-z0-9-]{1,9}(:[0-9]{1,5})?/)?[a-z0-9]{1,9}([._/]|__|-{1,3})"
+                     r"[a-z0-9]{1,9}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,19})?(@sha256:[0-9a-f]{64})?",
+                     fullmatch=True).filter(lambda image: not re.search("(^|/)-|-[:/]", image)))
 def test_valid_image_survives_the_command(image):
     assert build_request(image=image).images == {"": image}
     check_that_command_repeats_images(image=image)

@@ -36,11 +36,10 @@ ROLLED_BACK_BY_MODULE = failed() | {
     "rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 SHORT_REASON = "ReplicationController default/shop: the new pods cannot become available."
+NEXT = "run the role baton.kubernetes.rollback with rollback_name=shop rollback_namespace=shop"
 IN_PROGRESS = ("The update is still in progress.\n"
-               "Next: run the same task again to resume, or run the role "
-               "baton.kubernetes.rollback with rollback_name=shop rollback_namespace=shop to roll "
-               "back.")
-SEE_ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
+               f"Next: run the same task again to resume, or {NEXT} to roll back.")
+SEE_ABOVE = "\nThe reason is shown above, at the failed task 'Roll shop'."
 
 
 def summary(result):
@@ -212,8 +211,10 @@ def test_outcome_of_a_failure(end, outcome):
      f"Roll shop: {SHORT_REASON}{SEE_ABOVE}"),
     (ending_by_module(rollback=NOT_ROLLED_BACK),
      "Stage 50%: the long reason\n"
-     "The update could not be rolled back: the long reason of the second failure",
-     f"Stage 50%: {SHORT_REASON}\nThe update could not be rolled back: {SHORT_REASON}{SEE_ABOVE}"),
+     "The update could not be rolled back: the long reason of the second failure\n"
+     f"Next: when the cause is fixed, {NEXT}.",
+     f"Stage 50%: {SHORT_REASON}\nThe update could not be rolled back: {SHORT_REASON}\n"
+     f"Next: when the cause is fixed, {NEXT}.{SEE_ABOVE}"),
     (ending_by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
      "Stage 50%: the long reason\nRolled back: 1 of 1 is back.",
      f"Stage 50%: {SHORT_REASON}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
@@ -239,6 +240,15 @@ def test_outcome_of_a_failure(end, outcome):
         "after"])
 def test_message_and_error_of_a_failure(end, message, error):
     assert (end.message, end.error) == (message, error)
+
+
+@pytest.mark.parametrize("next_lines", ["\nNext: kubectl get pods", "\nNext:\n- kubectl get pods",
+                                        ""])
+def test_error_refers_to_the_next_command_of_the_failed_task_only_if_it_has_one(next_lines):
+    end = ending_by_module(reason=f"no such host{next_lines}")
+
+    assert (SEE_ABOVE in end.error) is not bool(next_lines)
+    assert ("The reason and the next command are shown above" in end.error) is bool(next_lines)
 
 
 @pytest.mark.parametrize("result, reason, short_reason", [

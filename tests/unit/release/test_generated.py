@@ -55,7 +55,8 @@ def requests(draw):
         before=draw(st.sampled_from([[], ["b.yml"]])),
         after=draw(st.sampled_from([[], ["e.yml"]])),
         failure=draw(st.sampled_from([[], ["notify.yml"]])),
-        approve_within=draw(st.sampled_from(["", "", "0s"])),
+        approve_within=("" if stages[-1].startswith("100%")
+                        else draw(st.sampled_from(["", "", "0s"]))),
         report=draw(st.sampled_from(["", "r.html"])), has_artifacts=True,
         check_mode=False,
         keep_old_for=draw(st.sampled_from(["", "15m"]))

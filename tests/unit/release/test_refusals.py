@@ -144,9 +144,12 @@ def requests(draw):
     options = draw(st.fixed_dictionaries({}, optional={
         option: st.sampled_from(choices) for option, choices in VALUES.items()
         if f"{role}_{option}" in specs and option != "image"}))
+    if "to_revision" in options:
+        options.pop("images", None)
     if role == "image_bump":
         options["stages"] = draw(st.sampled_from(["10%", "10%,100%", "100%"]))
-    if role == "image_bump" or draw(st.booleans()):
+    # The role itself refuses images together with to_revision.
+    if role == "image_bump" or ("to_revision" not in options and draw(st.booleans())):
         options["image"] = draw(st.sampled_from(["myimage:v2", *VALUES["image"]]))
     selection = draw(st.sampled_from([{"name": "a"}, {"names": ["a", "b"]}]))
     return role, options | selection

@@ -352,7 +352,8 @@ def test_refused_stage_of_an_update_that_an_earlier_run_began_is_a_failure():
 def test_check_mode_shows_the_stages_and_plans_the_update(last_stage, approval_lines):
     turns, run, _cluster = run_image_bump(check_mode=True, stages=["10%", last_stage],
                                           verify=["smoke.yml"],
-                                          approve_within="1h", report="r")
+                                          approve_within="1h" if approval_lines else "",
+                                          report="r")
 
     assert turns == ["Show the stages", "Update a"]
     assert run.history.events[0].turn.lines == ["Update a to 10%, then smoke.yml",
@@ -695,6 +696,18 @@ def test_error_names_the_controllers_that_cannot_be_rolled_back():
     ({"layer": "playbook", "selection": {}},
      "Give exactly one of controller, names and label_selectors (given: none)"),
     ({"layer": "playbook", "approve_within": "soon"}, "approve_within 'soon'"),
+    ({"approve_within": "1h"}, "image_bump_approve_within needs an update that this run does not "
+                               "complete: let image_bump_stages end below 100%"),
+    ({"approve_within": "1h", "stages": ["10%", "100%"], "layer": "playbook"},
+     "approve_within needs an update that this run does not complete: let stages end below 100%"),
+    ({"options": {"nodes": "pool=canary"}},
+     "image_bump_nodes needs a pause: give image_bump_stages below 100%"),
+    ({"stages": ["50%", "25%"]},
+     "image_bump_stages: 25% has fewer pods than the stage before, 50%"),
+    ({"stages": ["2", "10%", "5%"]}, "image_bump_stages: 5% has fewer pods than the stage before"),
+    ({"stages": ["100%", "3"]}, "image_bump_stages: 3 has fewer pods than the stage before, 100%"),
+    ({"role": "rollback", "options": {"to_revision": "1"}},
+     "Give only one of rollback_to_revision and rollback_image or rollback_images"),
     ({"options": {"kind": "pod"}}, "image_bump_kind 'pod' is not a kind"),
     ({"options": {"max_surge": "-1"}}, "image_bump_max_surge '-1' is neither a number nor a"),
     ({"options": {"max_failures": "all"}}, "image_bump_max_failures 'all' is neither a number nor"),

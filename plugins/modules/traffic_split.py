@@ -123,6 +123,8 @@ options:
       - With O(before_update), the options of the later M(baton.kubernetes.rolling_update) task. If
         that task would change nothing, this task changes nothing. The role
         P(baton.kubernetes.image_bump#role) uses this option.
+      - The connection is that of this task. Options of the connection, such as O(api_key), are not
+        possible here. The log and the result do not show this option.
     type: dict
   match:
     description:

@@ -87,10 +87,14 @@ def test_no_failure_reveals_a_secret(case_name, failure, refusing_server, log_me
     runner, outputs = TaskRunner(monkeypatch, capsys), []
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
-    for module, arguments in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
-                              (rollout_analysis, metrics),
-                              (traffic_split, {"route": "edge", "weight": "1"})):
-        result = runner.run_module(module, name="foo", **arguments, **options)
+    split = {"route": "edge", "weight": "0"}
+    for module, arguments in (
+            (rolling_update, {"image": "x:1", **options}), (rolling_update_info, options),
+            (rollout_analysis, metrics | options), (traffic_split, split | options),
+            *((traffic_split, {**split, **invalid_options.get(failure, {}),
+                               "update": {"image": "x:1", **nested_options}})
+              for nested_options in (options, case.options))):
+        result = runner.run_module(module, name="foo", **arguments)
         outputs += [result, runner.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
     outputs.append(runner.run_in_process(name="foo", image="x:1", **options))

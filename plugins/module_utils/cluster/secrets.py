@@ -102,7 +102,7 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
 
 
 def visible_params(params: Json) -> Json:
-    """Return the parameters without the content of a kubeconfig or a manifest.
+    """Return the parameters without `update`, and without the content of a kubeconfig or manifest.
 
     Only a manifest in text form is hidden: the text may come from a file encrypted with Ansible
     Vault.
@@ -112,6 +112,7 @@ def visible_params(params: Json) -> Json:
     hidden_flags = {
         "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
         "definition": isinstance(params.get("definition"), str),
+        "update": params.get("update"),
     }
     return params | {option: HIDDEN for option, is_hidden in hidden_flags.items() if is_hidden}
 

@@ -12,7 +12,7 @@ import typing as t
 
 from ..model import object_meta, shell
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, join_first
 from ..model.identity import is_name
 from ..model.options import ARGUMENT_SPEC as UPDATE_SPEC
 from ..model.options import parse_duration
@@ -38,7 +38,8 @@ ARGUMENT_SPEC: Json = dict(
     weight=dict(type="str"),
     mirror=dict(type="str"),
     before_update=dict(type="bool", default=False),
-    update=dict(type="dict"),
+    # no_log: a user may put credentials here by mistake.
+    update=dict(type="dict", no_log=True),
     match=dict(type="list", elements="dict", options=dict(
         headers=dict(type="list", elements="dict", options=_CONDITION_OPTIONS),
         query_params=dict(type="list", elements="dict", options=_CONDITION_OPTIONS))),
@@ -109,6 +110,7 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
     for option in ("name", "route", "service"):
         if params.get(option) and not is_name(params[option]):
             raise RolloutError(f"{option} {params[option]} is not a valid name")
+    _refuse_other_options(params.get("update") or {})
     restores, weight, match = (params["state"] == RESTORED, params.get("weight"),
                                _parse_matches(params))
     mirror = _parse_mirror(params)
@@ -125,6 +127,15 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
         () if restores else match, None if restores else mirror,
         bool(params.get("before_update")), parse_duration("timeout", params["timeout"]),
         {**connection, **command_options(params)}, connection)
+
+
+def _refuse_other_options(update: Json) -> None:
+    """Raise RolloutError for an option of the connection, or one that rolling_update lacks."""
+    aliases = (alias for spec in UPDATE_SPEC.values() for alias in spec.get("aliases", ()))
+    other_options = sorted(map(str, update.keys() - {*UPDATE_SPEC, *aliases}))
+    if other_options:
+        raise RolloutError(f"update cannot contain {join_first(other_options)}: give options of "
+                           "rolling_update, and those of the connection to this task")
 
 
 def _check_request_without_route(service: str, share: Share, *, has_match_or_mirror: bool) -> None:

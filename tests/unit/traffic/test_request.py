@@ -12,7 +12,11 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from forged import KEYS
 from traffic_objects import MATCH
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC as UPDATE_SPEC,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
     TRAFFIC_SELECTOR,
     TRAFFIC_SPLIT,
@@ -30,12 +34,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 HEADER = {"name": "x-tester", "value": "yes"}
 
 
-def parse(connection=None, **options):
+def parse(command_options=None, **options):
     validation = ArgumentSpecValidator(ARGUMENT_SPEC).validate(
         {"name": "foo", "route": "edge", "namespace": "shop", **options})
     assert not validation.error_messages
     return parse_traffic({**validation.validated_parameters, "default_namespace": "default"},
-                         connection or {})
+                         command_options or {})
 
 
 def test_options_become_a_request():
@@ -80,10 +84,19 @@ def test_weight_is_a_percentage(weight, share):
     ({"mirror": "1", "route": None, "service": "foo"}, "match and mirror need a route"),
     ({"match": [{"headers": [HEADER]}], "route": None, "service": "foo"}, "need a route"),
     ({"weight": "1", "timeout": "soon"}, "timeout 'soon' is neither a number of seconds"),
+    *(({"weight": "0", "update": {"image": "myimage:v2", option: "x"}},
+       f"update cannot contain {option}: give options of rolling_update")
+      for option in (*connection.ARGUMENT_SPEC, "cert_file", "key_file", "nonsense")),
+    ({"weight": "0", "update": {1: 2, "host": "x"}}, "update cannot contain 1, host: give"),
 ])
 def test_invalid_options_are_refused(options, error):
     with pytest.raises(RolloutError, match=error):
         parse(**options)
+
+
+@pytest.mark.parametrize("option", [*UPDATE_SPEC, "wait_timeout", "resource_definition"])
+def test_each_option_of_an_update_is_possible_in_update(option):
+    assert parse(weight="0", update={option: "x"}).excludes_new_pods
 
 
 def test_service_without_a_route_is_split_by_its_selector():

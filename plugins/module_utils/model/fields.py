@@ -13,9 +13,12 @@ import datetime
 import typing as t
 
 Json = dict[str, t.Any]
+Item = t.TypeVar("Item")
 
 #: Maximum number of names or reasons in a message.
 MAX_LISTED = 5
+#: Maximum number of objects in a command. After the command, the next task names further objects.
+MAX_IN_COMMAND = 50
 MAX_TEXT_LENGTH = 4096
 MAX_DEPTH = 64
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -95,6 +98,17 @@ def join_first(texts: t.Sequence[str], separator: str = ", ") -> str:
     return (separator.join(texts[:MAX_LISTED])
             + (f"{separator if separator.isspace() else ' '}and {excess} more" if excess > 0
                else ""))
+
+
+def first_of_kind(items: t.Iterable[Item], make_item: t.Callable[[str], Item]) -> list[Item]:
+    """Return the first MAX_LISTED items of one kind, and an item that counts the rest, if any.
+
+    make_item: returns an item for a sentence.
+    """
+    all_items = list(items)
+    excess = len(all_items) - MAX_LISTED
+    count_item = [make_item(f"and {excess} more of this kind")] if excess > 0 else []
+    return all_items[:MAX_LISTED] + count_item
 
 
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:

@@ -13,7 +13,7 @@ import typing as t
 
 from ..explain import diagnosis, pod_health
 from ..model import shell
-from ..model.fields import Json, display_text, objects, pairs, text
+from ..model.fields import Json, display_text, first_of_kind, objects, pairs, text
 from ..model.identity import is_name
 from ..model.kinds import Kind
 from ..model.request import Request
@@ -31,7 +31,7 @@ class Cause(t.NamedTuple):
 
     sentence: str
     #: A command or advice.
-    next_step: str
+    next_step: str = ""
 
 
 class View(t.NamedTuple):
@@ -66,9 +66,10 @@ def causes(request: TrafficRequest, observed: Observed, related: GatewaysAndPods
     common_values = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
                      "cluster_kubectl": shell.kubectl(request.connection),
                      "resource": f"{route.kind.lower()} {route.name}"}
-    return [Cause(display_text(row.sentence.format_map({**common_values, **values})),
-                  row.next_step.format_map({**common_values, **values}))
-            for row in (POD_ROWS if observed.service else ROWS) for values in row.find(view)]
+    return [cause for row in (POD_ROWS if observed.service else ROWS) for cause in first_of_kind(
+        (Cause(display_text(row.sentence.format_map({**common_values, **values})),
+               row.next_step.format_map({**common_values, **values}))
+         for values in row.find(view)), Cause)]
 
 
 def _no_gateway(view: View) -> Values:

@@ -22,7 +22,7 @@ import dataclasses
 import typing as t
 
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, join_first
 from ..model.object_meta import TRAFFIC_ROUTES
 from ..model.observed import Controller
 from ..model.steps import (
@@ -80,7 +80,7 @@ def end_of_skipped_task(request: TrafficRequest, observed: Observed) -> Done:
 
 
 def _refuse_split_of_another_controller(request: TrafficRequest, observed: Observed) -> None:
-    services = ", ".join(sorted(set(observed.originals.values())))
+    services = join_first(sorted(set(observed.originals.values())))
     if observed.has_split and not observed.selects_controller_pods:
         raise RolloutError(
             f"the requests for {services} are already split, and a route has one split at a time",
@@ -244,7 +244,7 @@ def _refuse_rejected_route(request: TrafficRequest, route: Route) -> None:
                 for problem in parent.problems]
     if route.is_current and problems:
         raise RolloutError("a Gateway does not accept the route", where=route.where,
-                           why="\n".join(problems),
+                           why=join_first(problems, "\n"),
                            next_command=("fix the route, or:", request.restore_command))
 
 
@@ -260,13 +260,13 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
     if len(candidates) > 1:
         raise RolloutError(
             f"the route names several Services of the pods of {request.name}", where=route.where,
-            why=f"they are {', '.join(service.name for service in candidates)}",
+            why=f"they are {join_first([service.name for service in candidates])}",
             next_command="give one of them as service")
     if not candidates:
         raise RolloutError(
             f"no rule of the route sends requests to a Service of the old and new pods of "
             f"{request.name}", where=route.where,
-            why=f"its rules name {', '.join(map(str, names)) or 'no Service'}",
+            why=f"its rules name {join_first(list(names)) or 'no Service'}",
             next_command=f"{request.kubectl} get service -o wide")
     (service,) = candidates
     if versions.key in service.selector:

@@ -9,12 +9,22 @@ ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 
 from __future__ import annotations
 
+import shlex
 import typing as t
 
 from ..explain import gitops
 from ..model.errors import RolloutError
-from ..model.fields import MAX_LISTED, Json, display_text, mapping, objects, text
-from ..model.identity import canonical
+from ..model.fields import (
+    MAX_IN_COMMAND,
+    MAX_LISTED,
+    Json,
+    display_text,
+    first_of_kind,
+    mapping,
+    objects,
+    text,
+)
+from ..model.identity import canonical, is_name
 from . import rules
 from .observed import Observed, Route, Service, creations_of
 from .planner import needed_creations, service_of_split
@@ -68,9 +78,10 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
     split = Split(request, observed.route, service, created_names, related)
     common_values = {"service": service.name,
                      "route": f"{observed.route.kind} {observed.route.name}"}
-    return [display_text(row.sentence.format(**{**common_values, **values}))
-            for row in (SERVICE_ROWS if observed.service else ROUTE_ROWS)
-            for values in row.find(split)]
+    return [sentence for row in (SERVICE_ROWS if observed.service else ROUTE_ROWS)
+            for sentence in first_of_kind(
+                (display_text(row.sentence.format(**{**common_values, **values}))
+                 for values in row.find(split)), str)]
 
 
 def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ...]:
@@ -98,9 +109,10 @@ def refuse_missing_policies(request: TrafficRequest, observed: Observed, related
     commands = []
     for name, targets in list(missing_targets.items())[:MAX_LISTED]:
         operations = [{"op": "add", "path": "/spec/targetRefs/-", "value": target}
-                      for target in targets]
-        commands.append(f"{request.kubectl} patch backendtlspolicies {name} --type=json "
-                        f"-p '{canonical(operations)}'")
+                      for target in targets[:MAX_IN_COMMAND]]
+        arguments = ["patch", "backendtlspolicies", name, "--type=json", "-p",
+                     canonical(operations)]
+        commands.append(f"{request.kubectl} {shlex.join(arguments)}")
     raise RolloutError(
         f"the BackendTLSPolicy {policy_name} applies to {service}, but not to "
         f"{' and '.join(missing_names)}", where=observed.route.where,
@@ -122,8 +134,10 @@ def _missing_targets(service: str, names: t.Iterable[str],
         if text(target, "name") != service:
             continue
         port = text(target, "sectionName")
-        if added_targets := [{**target, "name": name} for name in names
-                             if ports.isdisjoint({(name, ""), (name, port)})]:
+        # No Service has a port with an invalid name, which may be unsafe in a shell.
+        section = {"sectionName": port} if is_name(port) else {}
+        if added_targets := [{"group": "", "kind": "Service", "name": name, **section}
+                             for name in names if ports.isdisjoint({(name, ""), (name, port)})]:
             result.setdefault(policy, []).extend(added_targets)
     return result
 

@@ -12,6 +12,10 @@ from forged import HOSTILE_TEXTS
 from traffic_objects import SPLIT, World, parent
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    MAX_LISTED,
+    MAX_TEXT_LENGTH,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import is_name
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
@@ -113,6 +117,29 @@ def test_unready_pods_have_the_same_cause_as_in_an_update():
            "status": {"phase": "Pending", "containerStatuses": [waiting]}}
     ((sentence, command),) = causes_of(pods={"foo": (pod,)})
     assert sentence.startswith("pod a, container web: ImagePullBackOff") and command
+
+
+NUMBERS = range(3000)
+NAMES = [{"name": f"gateway-{number}"} for number in NUMBERS]
+LONG_TEXT = "m" * 2 * MAX_TEXT_LENGTH
+
+
+@pytest.mark.parametrize("world, gateways", [
+    (World(), gateway(*[condition("Accepted", "False", f"{number}") for number in NUMBERS])),
+    (World(), gateway(listeners=[
+        {"name": f"http-{number}", "conditions": [condition("Programmed", "False", LONG_TEXT)]}
+        for number in NUMBERS])),
+    (world_with(references=NAMES), {f"shop/gateway-{number}": None for number in NUMBERS}),
+    (world_with([{**parent(1), "parentRef": NAMES[0]}], references=NAMES[:1] + NAMES), {}),
+    (world_with([{**parent(1, Accepted="False"), "parentRef": name} for name in NAMES], NAMES), {}),
+    (world_with([{**parent(0), "parentRef": name} for name in NAMES], NAMES), {}),
+], ids=["conditions", "listeners", "missing", "silent", "refusals", "outdated"])
+def test_many_problems_are_few_causes(world, gateways):
+    sentences = [sentence for sentence, _command in causes_of(world, gateways=gateways)
+                 if not sentence.startswith("no Gateway has accepted")]
+    assert len(sentences) in (MAX_LISTED + 1, 2 * (MAX_LISTED + 1))
+    assert sentences[MAX_LISTED].endswith("more of this kind")
+    assert max(map(len, sentences)) <= MAX_TEXT_LENGTH
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)

@@ -432,6 +432,16 @@ def test_routes_that_cannot_be_split_are_refused_before_the_first_write(rules, s
         plan_for(World(*rules, services=services))
 
 
+@pytest.mark.parametrize("selector", [{"app": "foo"}, {"app": "bar"}])
+def test_error_lists_few_of_many_services(selector):
+    names = [f"service-{number}" for number in range(200)]
+    world = World(*map(rule, map(backend, names)),
+                  services=[service(name, selector) for name in names])
+    with pytest.raises(RolloutError) as error:
+        plan_for(world)
+    assert error.value.why.endswith("service-4 and 195 more")
+
+
 def test_first_and_last_steps_change_the_annotation_of_the_controller():
     world = World()
     (operation,) = plan_for(world).write.operations[-1:]
@@ -507,6 +517,18 @@ def test_refusal_of_a_gateway_is_reported(condition_type):
         plan_for(world)
     assert any("state=restored" in line for line in error.value.commands)
     run(world, RESTORE)
+
+
+def test_error_lists_few_of_many_refusals():
+    world = World()
+    names = [{"name": f"gateway-{number}"} for number in range(32)]
+    world.route["spec"]["parentRefs"] = names
+    world.route["status"] = {"parents": [
+        {**parent(1, Accepted="False"), "parentRef": name} for name in names]}
+    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as error:
+        plan_for(world)
+    assert error.value.why.splitlines()[4:] == [
+        "gateway-4: Accepted is False: no such backend", "and 27 more"]
 
 
 def test_route_that_is_being_deleted_is_refused():

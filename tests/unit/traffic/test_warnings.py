@@ -10,6 +10,7 @@ import json
 import shlex
 
 import pytest
+from forged import HOSTILE_TEXTS
 from traffic_objects import (
     BEFORE_UPDATE,
     MATCHING,
@@ -28,6 +29,11 @@ from traffic_objects import (
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    MAX_IN_COMMAND,
+    MAX_LISTED,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import is_name
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import warnings
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     MIRROR_SHARE_FEATURE,
@@ -60,7 +66,7 @@ INGRESS = item_named("web", rules=[{"http": {"paths": [
 DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
 
 
-@pytest.mark.parametrize("kind, item, sentence", [
+OBJECTS_NAMING_THE_SERVICE = [
     ("HTTPRoute", item_named("other", rules=[rule(backend("foo"))]),
      "the HTTPRoute other also sends requests to foo: these are not split, and reach all pods"),
     ("GRPCRoute", item_named("edge", rules=[rule(backend("foo"))]),
@@ -74,10 +80,77 @@ DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
      "the DestinationRule tls applies to foo, but not to the two Services of the split"),
     ("DestinationRule", item_named("tls", host="foo.shop"),
      "the DestinationRule tls applies to foo"),
-])
+]
+
+
+@pytest.mark.parametrize("kind, item, sentence", OBJECTS_NAMING_THE_SERVICE)
 def test_warning_about_an_object_that_names_the_service(kind, item, sentence):
     (warning,) = warnings_of(objects=related(**{kind: item}))
     assert sentence in warning
+
+
+@pytest.mark.parametrize("kind, item", [row[:2] for row in OBJECTS_NAMING_THE_SERVICE])
+def test_many_objects_cause_few_warnings(kind, item):
+    (resource,) = (resource for resource in RESOURCES if resource.kind == kind)
+    items = [{**item, "metadata": {"name": f"web-{number}"}} for number in range(3000)]
+
+    sentences = warnings_of(objects=Related(tuple((resource, item) for item in items)))
+
+    assert [f" web-{number} " in sentence for number, sentence in enumerate(sentences)] == [
+        *[True] * MAX_LISTED, False]
+    assert sentences[-1] == "and 2995 more of this kind"
+
+
+@pytest.mark.parametrize("fields", [
+    {"filters": [MIRROR]}, SESSIONS, {"name": "main"}], ids=["mirrors", "sessions", "names"])
+def test_many_rules_and_annotations_cause_few_warnings(fields):
+    annotations = {f"haproxy.org/{number}": "" for number in range(3000)}
+    world = World(*[rule(backend("foo"), path=f"/{number}", **fields) for number in range(3000)],
+                  services=[service(metadata={"annotations": annotations})])
+
+    sentences = warnings_of(world, request=MATCHING)
+
+    assert len(sentences) == 2 * (MAX_LISTED + 1)
+    assert sentences.count("and 2995 more of this kind") == 2
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=lambda text: f"{text[:20]!a}{hash(text)}")
+def test_hostile_text_of_a_tls_policy_is_in_no_command(text):
+    target = {"group": text, "kind": "Service", "name": "foo", "sectionName": text, "field": text}
+
+    with pytest.raises(RolloutError, match="applies to foo, but not to foo-") as error:
+        refuse_missing_policies(related(BackendTLSPolicy=item_named("tls", targetRefs=[target])))
+
+    (command,) = error.value.commands
+    assert command.isprintable() and len(command) < 1000
+    *words, patch = shlex.split(command)
+    assert shlex.join(words) == (
+        "kubectl -n shop patch backendtlspolicies tls --type=json -p")
+    for operation in json.loads(patch):
+        name, section = (operation["value"].pop(key, "") for key in ("name", "sectionName"))
+        assert name.startswith("foo-") and (not section or (section == text and is_name(text)))
+        assert operation == {"op": "add", "path": "/spec/targetRefs/-",
+                             "value": {"group": "", "kind": "Service"}}
+
+
+def test_command_for_a_tls_policy_with_many_targets_is_short():
+    """After the commands, the task shows the commands for the next targets."""
+    targets = {policy: [{"group": "", "kind": "Service", "name": "foo", "sectionName": f"{port}"}
+                        for port in range(60)] for policy in "ab"}
+    resource = next(resource for resource in RESOURCES if resource.kind == warnings.TLS_POLICY)
+
+    def objects():
+        return Related(tuple((resource, item_named(policy, targetRefs=items))
+                             for policy, items in targets.items()))
+
+    for _task in range(3):
+        with pytest.raises(RolloutError) as error:
+            refuse_missing_policies(objects())
+        for command in map(shlex.split, error.value.commands):
+            added_targets = [operation["value"] for operation in json.loads(command[-1])]
+            assert len(added_targets) <= MAX_IN_COMMAND
+            targets[command[-4]] += added_targets
+    refuse_missing_policies(objects())
 
 
 def test_tls_policy_has_to_name_the_services_of_the_split():

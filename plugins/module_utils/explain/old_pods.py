@@ -15,7 +15,7 @@ import dataclasses
 import typing as t
 
 from ..flows.flow import AnyFlow, OldPod
-from ..model.fields import Json, text
+from ..model.fields import MAX_IN_COMMAND, Json, text
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import labels_of
@@ -105,7 +105,7 @@ def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
     unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
                           pod=name)
     pod_names = " ".join(diagnosis.name_or_placeholder("pod", old_name)
-                         for old_name in old_pods_of_kind)
+                         for old_name in list(old_pods_of_kind)[:MAX_IN_COMMAND])
     templates = " or ".join(dict.fromkeys(
         "the template from before the update" if old_pod.keeps_previous_template
         else "the new template" for old_pod in old_pods_of_kind.values()))

@@ -17,7 +17,7 @@ import typing as t
 from ..flows.autoscaler import autoscalers_of
 from ..flows.flow import AnyFlow
 from ..model.budgets import budgets_of, desired_healthy
-from ..model.fields import Json, pairs
+from ..model.fields import MAX_IN_COMMAND, MAX_LISTED, Json, first_of_kind, pairs
 from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import text as _text
@@ -57,7 +57,7 @@ def warnings(flow: AnyFlow, request: Request, primary: Controller, template: Jso
             raise quotas.too_small_error([request], name, shortage)
     checks = (_service_warnings, _template_warnings, _quota_warnings, _node_warnings,
               _daemon_node_warnings, _budget_warnings, _autoscaler_warnings)
-    return [sentence for check in checks for sentence in check(update)]
+    return [sentence for check in checks for sentence in first_of_kind(check(update), str)]
 
 
 def added_usage(flow: AnyFlow, request: Request, primary: Controller,
@@ -213,9 +213,8 @@ def _daemon_node_warnings(update: _Update) -> t.Iterator[str]:
         return
     current_nodes = _eligible_nodes(update._replace(template=update.primary.template))
     if excluded_nodes := sorted(current_nodes - _eligible_nodes(update)):
-        more = f" and {len(excluded_nodes) - 3} more" if len(excluded_nodes) > 3 else ""
         yield (f"nodeSelector and tolerations of the new template exclude {len(excluded_nodes)} "
-               f"nodes that the current template allows ({_join(excluded_nodes[:3])}{more}): the "
+               f"nodes that the current template allows ({_join(excluded_nodes)}): the "
                "cluster deletes their pods at once, regardless of pause_at and max_unavailable. To "
                "try the rest of the change first, leave nodeSelector and tolerations unchanged")
 
@@ -276,7 +275,7 @@ def _autoscaler_warnings(update: _Update) -> t.Iterator[str]:
         yield (f"HorizontalPodAutoscalers {_join(names)} all scale {update.primary.name}: "
                "Kubernetes follows none of them (AmbiguousSelector), and each of them may undo the "
                f"sizes that the update sets. Keep one: {update.kubectl} delete hpa "
-               f"{' '.join(names[1:])}")
+               f"{' '.join(names[1:][:MAX_IN_COMMAND])}")
 
 
 class _Server(t.NamedTuple):
@@ -411,7 +410,9 @@ def _yaml(labels: Json) -> str:
 
 
 def _join(names: t.Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    excess = len(names) - MAX_LISTED
+    *first_texts, last_text = [*names[:MAX_LISTED], *([f"{excess} more"] if excess > 0 else [])]
+    return " and ".join(filter(None, (", ".join(first_texts), last_text)))
 
 
 def _list_containers(servers: t.Sequence[_Server]) -> str:

@@ -13,6 +13,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods 
     causes,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import MAX_IN_COMMAND
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -69,6 +70,14 @@ def test_command_deletes_all_unready_old_pods():
 
     assert (cause.suggestion.endswith("\nkubectl -n shop delete pod foo-2 foo-10")
             and cause.pods == 2)
+
+
+def test_command_deletes_a_limited_number_of_old_pods():
+    (cause,) = diagnose(*[pod(OLD, f"foo-{number}") for number in range(3000)])
+
+    names = " ".join(f"foo-{number}" for number in range(MAX_IN_COMMAND))
+    assert cause.suggestion.endswith(f"\nkubectl -n shop delete pod {names}")
+    assert cause.pods == 3000 and len(cause.suggestion) < 5000
 
 
 @pytest.mark.parametrize("revision, partition, templates", [

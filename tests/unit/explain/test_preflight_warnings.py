@@ -21,6 +21,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    MAX_IN_COMMAND,
+    MAX_LISTED,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
     DEPLOYMENT_LABEL,
@@ -648,6 +652,40 @@ def hpa(autoscaler_name="web", **target):
     return {"metadata": {"name": autoscaler_name},
             "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",
                                         "name": "foo", **target}}}
+
+
+# Many objects
+
+def many(item: Json) -> list[Json]:
+    return [{**item, "metadata": {"name": f"many-{number}"}} for number in range(3000)]
+
+
+@pytest.mark.parametrize("related", [
+    {"services": many(service({"app": "bar"}))},
+    {"services": many(service({"app": "foo", DEPLOYMENT_LABEL: "abc"}))},
+    {"budgets": many(budget(minAvailable="100%", expected_pods=3))},
+    {"quotas": many(quota({"pods": "3"}, {"pods": "3"}))},
+], ids=["services of new pods", "services of old pods", "budgets", "quotas"])
+def test_many_objects_cause_few_warnings(related):
+    desired = {**template_with(safe_container()), "metadata": {"labels": {"app": "bar"}}}
+    for item in related.get("budgets", ()):
+        item["spec"]["selector"] = {}
+
+    sentences = warnings_of(item=rc(label="abc"), desired=desired, **related)
+
+    assert len(sentences) == MAX_LISTED + 1
+    assert sentences[-1] == "and 2995 more of this kind"
+
+
+def test_many_objects_in_one_warning_are_counted():
+    request = parse_request({"name": "foo", "kind": "DaemonSet", "image": "myimage:v2"})
+    (autoscaler_warning,) = warnings_of(autoscalers=many(hpa()))
+    (*_sentences, node_warning) = warnings_of(
+        request, desired=template("myimage:v2", nodeSelector={"disk": "ssd"}), nodes=many(node()))
+
+    for sentence in (autoscaler_warning, node_warning):
+        assert "many-1" in sentence and " and 2995 more" in sentence and len(sentence) < 2000
+    assert autoscaler_warning.endswith(f" many-{MAX_IN_COMMAND}")
 
 
 # Malformed objects

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import typing as t
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import (
     conditions,
     loop,
@@ -103,6 +104,8 @@ class Cluster:
                 or "all as requested"}
 
     def split(self, options: Json) -> Json:
+        # traffic_split refuses other options in `update`.
+        assert options.get("update", {}).keys() <= ARGUMENT_SPEC.keys()
         controller = self.controllers[options["name"]]
         share = options.get("weight", "")
         where = f"{options['route_kind']} {options['route']}"

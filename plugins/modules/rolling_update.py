@@ -239,7 +239,8 @@ options:
         becomes unready, is evicted or deleted, or has more warning Events than the average old pod.
         By default, the task only waits until the new pods are available.
       - If the task runs again with the same options, it resumes an interrupted soak, and does not
-        repeat a completed one. Not for rollbacks. Needs the permissions to list and watch pods.
+        repeat a completed one, unless a new pod was created, restarted or unready since. Not for
+        rollbacks. Needs the permissions to list and watch pods.
     type: str
   nodes:
     description: Label selector of the nodes on which a DaemonSet's pods are replaced first, up to

@@ -86,7 +86,7 @@ DOCUMENTS: dict[str, Json] = {
                                             "progressDeadlineSeconds": 1},
                                "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
     object_meta.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
-    object_meta.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1,
+    object_meta.SOAK: {"template": "0123456789", "began": "1970-01-01T00:00:00Z", "passed": 1,
                        "seconds": 2**31 - 1,
                        "usual": ["Unhealthy"]},
     TRAFFIC_SPLIT: {"service": PAYMENTS, "id": "1", "restoring": True, "weights": [1],

@@ -19,7 +19,7 @@ from ..flows import soak
 from ..flows.decision import decide
 from ..flows.flow import AnyFlow, RolloutStatus, own_live_pods
 from ..model import object_meta
-from ..model.fields import Json, seconds
+from ..model.fields import Json
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.soaks import NOT_PASSED, Soak
@@ -196,7 +196,10 @@ class Soaking:
         self._add_pods(events)
         self._pods.changes()  # discard the changes from before the soak
         if stored_soak:
-            healthy_seconds = now - _healthy_since(stored_soak, events, self._pods, now)
+            # Timestamps are rounded down, so subtract their resolution.
+            healthy_seconds = now - TIMESTAMP_RESOLUTION - max(
+                stored_soak.began, pod_health.last_warning_time(events, self._pods.new),
+                _healthy_since(self._pods, now))
             self._watch_time.earlier_seconds = min(max(0.0, healthy_seconds), view.request.soak)
         self._reported_at = self._clock.monotonic()
 
@@ -267,22 +270,16 @@ def _is_stored_as_passed(view: View, stored_soak: Soak, pods: WatchedPods, now: 
     passed_pod_count = stored_soak.passed_pod_count
     if passed_pod_count is None or passed_pod_count != view.status.paused_at:
         return False
-    # Another client may have written the annotation, so the pods must be at least `soak` s old.
-    creation_times = [seconds(pod_health.creation_time(pod)) for pod in pods.active_new.values()]
-    return stored_soak.seconds >= view.request.soak and all(
-        time is not None and time + view.request.soak <= now + TIMESTAMP_RESOLUTION
-        for time in creation_times)
+    # Another client may have written the annotation, so the pods must be healthy for `soak` s.
+    return (stored_soak.seconds >= view.request.soak
+            and _healthy_since(pods, now) + view.request.soak <= now + TIMESTAMP_RESOLUTION)
 
 
-def _healthy_since(stored_soak: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
+def _healthy_since(pods: WatchedPods, now: float) -> float:
     """Return the time since which all new pods have been healthy, in seconds since 1970."""
-    all_times = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
-    times = [time for time in all_times if time is not None]
-    if not times or len(times) < len(all_times):
-        return now
-    # Timestamps are rounded down, so add their resolution.
-    return TIMESTAMP_RESOLUTION + max(
-        [stored_soak.began, pod_health.last_warning_time(events, pods.new), *times])
+    times = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
+    known_times = [time for time in times if time is not None]
+    return max(known_times) if known_times and len(known_times) == len(times) else now
 
 
 def _old_pod_uids(gateway: Gateway, status: RolloutStatus) -> set[str]:

@@ -14,7 +14,7 @@ import json
 import pytest
 from builders import ROLLBACK, SUCCESSOR, UPDATE, rc
 from clusters import Cluster
-from forged import KEYS
+from forged import DOCUMENTS, KEYS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from killed import Killed
@@ -166,16 +166,40 @@ def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
     assert (SOAK / 4 if has_failed else SOAK - 2) <= end - begin <= SOAK + 2
 
 
-def test_passed_soak_is_not_repeated():
+@pytest.mark.parametrize("downtime", [0.1, 10, 1000])
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_passed_soak_is_not_repeated(downtime, restarts):
+    """Restarts before the soak, and later warnings, are no reason to repeat a passed soak."""
     cluster = ObservedCluster(rc())
+    cluster.pod_change(restarts=restarts)()
+    cluster.clock.sleep(0.9)
     cluster.run(SOAK_AT_PAUSE)
     write_count = len(cluster.writes)
-    cluster.pod_change(restarts=1, since=rfc3339(cluster.clock.now))()
+    cluster.clock.sleep(downtime)
+    cluster.events.append({**warning(f"uid of {SUCCESSOR}-0"),
+                           "lastTimestamp": rfc3339(cluster.clock.now)})
 
     duration, result = cluster.timed_run(SOAK_AT_PAUSE)
 
     assert ((duration, result["changed"], len(cluster.writes)) == (0, False, write_count)
             and "already paused" in result["msg"])
+
+
+@pytest.mark.parametrize("healthy_seconds", [0.1, 10, SOAK - 5, SOAK + 1])
+@pytest.mark.parametrize("restarts", [0, 1], ids=["unready", "restarted"])
+def test_soak_lasts_until_a_pod_was_healthy_for_long_enough(healthy_seconds, restarts):
+    """After a soak that has passed at a pause, a pod was restarted or unready."""
+    cluster = ObservedCluster(rc())
+    cluster.run(SOAK_AT_PAUSE)
+    cluster.clock.sleep(1000)
+    cluster.pod_change(restarts=restarts, since=rfc3339(cluster.clock.now))()
+    cluster.clock.sleep(healthy_seconds)
+
+    duration, result = cluster.timed_run(SOAK_AT_PAUSE)
+
+    remaining = max(0, SOAK - healthy_seconds)
+    assert remaining - 2 <= duration <= remaining + 3 and result["rollout"]["phase"] == "paused"
+    assert not result["changed"] and cluster.timed_run(SOAK_AT_PAUSE)[0] == 0
 
 
 @pytest.mark.parametrize("second_request, minimum", [
@@ -512,20 +536,44 @@ def test_forged_passed_soak_of_a_forged_pause_is_checked():
     assert SOAK - 25 <= duration <= SOAK - 15
 
 
-@settings(max_examples=20)
-@given(st.sampled_from(KEYS[object_meta.SOAK]), st.booleans())
-def test_forged_annotation_never_skips_a_soak(text, is_paused):
+@settings(max_examples=40)
+@given(st.just(KEYS[object_meta.SOAK][0]) | st.sampled_from(KEYS[object_meta.SOAK]),
+       st.booleans(), st.booleans(), st.integers(0, 10), st.integers(0, 40))
+def test_forged_annotation_never_skips_a_soak(text, is_paused, is_pause_forged, ready_seconds,
+                                              restarts):
+    """The pods are old, but were restarted, or became ready, a drawn time ago."""
     cluster = ObservedCluster(rc())
     request = dataclasses.replace(SOAK_AT_PAUSE if is_paused else SOAK_AT_END, soak=10)
-    cluster.run_and_kill(1, request)
-    write_annotation(cluster, text)
+    cluster.run_and_kill(8, request)
+    cluster.clock.sleep(1000)
+    for number in range(rc()["spec"]["replicas"]):
+        cluster.pod_change(number, restarts=restarts,
+                           since=rfc3339(cluster.clock.now - ready_seconds))()
+    forged_hash = DOCUMENTS[object_meta.SOAK]["template"]
+    write_annotation(cluster, text.replace(forged_hash, best_forgery(cluster)["template"]))
+    if is_pause_forged:
+        cluster.patch("foo", "/metadata/annotations/baton.kubernetes~1paused", "1")
 
     try:
         duration, _result = cluster.timed_run(request)
     except RolloutError:
         return
 
-    assert 10 - 3 <= duration <= 10 + 5
+    assert 10 - ready_seconds - 2 <= duration <= 10 + 5
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_forged_reasons_suppress_only_warnings(has_restarted):
+    cluster = ObservedCluster(rc())
+    cluster.run_and_kill(20, SOAK_AT_PAUSE)
+    forgery = {**best_forgery(cluster), "passed": None, "usual": ["DNSConfigForming"]}
+    write_annotation(cluster, json.dumps(forgery))
+    cluster.schedule(10, lambda: cluster.events.append(warning(f"uid of {SUCCESSOR}-0", 600)))
+    if has_restarted:
+        cluster.schedule(10, cluster.pod_change(restarts=1))
+        assert [cause["kind"] for cause in cluster.error(SOAK_AT_PAUSE).causes] == ["crash"]
+    else:
+        assert cluster.run(SOAK_AT_PAUSE)["rollout"]["phase"] == "paused"
 
 
 def test_soak_of_another_template_is_ignored():

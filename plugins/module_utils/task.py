@@ -24,7 +24,7 @@ from .analysis.report import Subject
 from .cluster import connection, manifest_source, secrets
 from .cluster.kubernetes import KubernetesGateway
 from .explain import other_kinds, permissions
-from .flows import refusals
+from .flows import refusals, soak
 from .flows.choice import choose
 from .flows.flow import AnyFlow, Rule, own_live_pods
 from .model import impossible, options
@@ -315,7 +315,8 @@ def _subject(flow: AnyFlow, request: Request, gateway: KubernetesGateway) -> Sub
             (new_names if holder.is_new(pod.labels) else old_names).append(pod.name)
     return Subject(request.where, tuple(sorted(new_names)), tuple(sorted(old_names)),
                    flow.commands(request, observed)[1], status.phase != "complete",
-                   str(request.kind))
+                   str(request.kind), f"{status.direction} "
+                   f"{soak.template_hash(flow.controller_of_new_pods(observed))}")
 
 
 def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:

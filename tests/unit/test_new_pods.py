@@ -81,6 +81,14 @@ class World(Cluster):
     def update(self, **params):
         self.run(parse_request({"name": "foo", "kind": str(self.kind), **params}))
 
+    def begin_rollback(self):
+        """Roll back, and stop the task after its first write."""
+        write_count = len(self.writes)
+        with pytest.raises(RolloutError, match="stopped"):
+            self.run(
+                parse_request({"name": "foo", "kind": str(self.kind), "state": "rolled_back"}),
+                reason_to_stop=lambda: "enough" if len(self.writes) > write_count else "")
+
 
 def info(world):
     return task.info({"namespace": "default", "name": "foo", "kind": str(world.kind), "pods": True})
@@ -92,15 +100,19 @@ def pods_of_info(world):
         pod["name"] for pod in rollout["pods"] if not pod["is_new"]}
 
 
-def pods_of_analysis(world):
+def analysis(world, **changes):
     metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
     metrics = [{option: spec.get("default") for option, spec in metric_options.items()}
                | {"min": 1, "query": "$pods"}]
     defaults = {option: spec.get("default") for option, spec in analysis_spec.ARGUMENT_SPEC.items()}
-    result = task.analysis({**{option: spec.get("default")
-                               for option, spec in task.ANALYSIS_OPTIONS.items()}, **defaults,
-                            "name": "foo", "kind": str(world.kind), "prometheus_url": "http://x",
-                            "metrics": metrics})
+    return task.analysis({**{option: spec.get("default")
+                             for option, spec in task.ANALYSIS_OPTIONS.items()}, **defaults,
+                          "name": "foo", "kind": str(world.kind), "prometheus_url": "http://x",
+                          "metrics": metrics, **changes})
+
+
+def pods_of_analysis(world):
+    result = analysis(world)
     return set(result["new_pods"]), set(result["old_pods"])
 
 
@@ -136,10 +148,7 @@ def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
     before, answers_during_update = [pods_of(world) for pods_of in SOURCES], []
     world.update(image="myimage:v2", pause_at="1")
     answers_during_update.append([pods_of(world) for pods_of in SOURCES])
-    write_count = len(world.writes)
-    with pytest.raises(RolloutError, match="stopped"):
-        world.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
-                  reason_to_stop=lambda: "enough" if len(world.writes) > write_count else "")
+    world.begin_rollback()
     answers_during_update.append([pods_of(world) for pods_of in SOURCES])
     world.update(state="rolled_back")
 
@@ -152,16 +161,55 @@ def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
         "a rollback must not change which pods are new")
 
 
+UPDATE, ROLLBACK = {"image": "myimage:v2", "pause_at": "1"}, {"state": "rolled_back"}
+#: Whether an update is paused before the analysis, the actions of another client during the
+#: analysis, and the error.
+CONCURRENT_ACTIONS = {
+    "none": (True, [], ""),
+    "none without an update": (False, [], ""),
+    "next pause of the update": (
+        True, [lambda world: world.update(image="myimage:v2", pause_at="2")], ""),
+    "rollback": (True, [World.begin_rollback], "another update or a rollback began"),
+    "complete rollback": (True, [lambda world: world.update(**ROLLBACK)], "the update ended"),
+    "rollback and another update": (
+        True, [lambda world: world.update(**ROLLBACK),
+               lambda world: world.update(image="myimage:v3", pause_at="1")],
+        "another update or a rollback began"),
+    "first update": (False, [lambda world: world.update(**UPDATE)],
+                     "another update or a rollback began"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("has_update, actions, error", CONCURRENT_ACTIONS.values(),
+                         ids=CONCURRENT_ACTIONS)
+def test_analysis_measures_the_pods_of_one_update(make_world, monkeypatch, kind, has_update,
+                                                  actions, error):
+    def query(_prometheus, _query, _stop):
+        while actions:
+            actions.pop(0)(world)
+        return Reading(1.0)
+
+    world, actions = make_world(kind), [*actions]
+    if has_update:
+        world.update(**UPDATE)
+    monkeypatch.setattr(task.prometheus.Prometheus, "query", query)
+    options = {"count": 3, "interval": "0.01"}
+
+    if error:
+        with pytest.raises(RolloutError, match=f"{error} during the analysis"):
+            analysis(world, **options)
+    else:
+        assert analysis(world, **options)["outcome"] == "passed"
+
+
 @pytest.fixture(params=[False, True], ids=["update", "rollback"])
 def daemon_set_world(make_world, request):
     """Return a world in which a DaemonSet is updated or rolled back."""
     world = make_world("DaemonSet")
     world.update(image="myimage:v2", pause_at="1")
     if request.param:
-        write_count = len(world.writes)
-        with pytest.raises(RolloutError, match="stopped"):
-            world.run(parse_request({"name": "foo", "kind": "DaemonSet", "state": "rolled_back"}),
-                      reason_to_stop=lambda: "enough" if len(world.writes) > write_count else "")
+        world.begin_rollback()
     return world
 
 

@@ -52,8 +52,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     reason_to_stop: returns why the task must stop, or "" if the task may continue.
     """
     measurements: list[Measurement] = []
-    subject = observe()
-    was_in_progress = subject.in_progress
+    first_subject = subject = observe()
     sampling_warnings: dict[tuple[int, str], str] = {}
     warnings: dict[str, None] = {}
     print_line(report.first_line(name, analysis, subject))
@@ -62,15 +61,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         _wait(next_start, subject, clock, reason_to_stop)
         next_start = clock.monotonic() + analysis.interval
         subject = _observe_again(observe)
-        # Stop if the update has ended: all pods then count as new.
-        if was_in_progress and not subject.in_progress:
-            raise RolloutError("the update ended during the analysis", where=subject.where,
-                               next_command="check whether another client rolled it back or "
-                                            "completed it")
-        if not subject.new:
-            raise RolloutError("there are no new pods to measure", where=subject.where,
-                               next_command="pause the update once it has some new pods (set "
-                                            "pause_at), and run the same task again")
+        _refuse_other_pods(first_subject, subject)
         sampling_warnings |= _sampling_warnings(analysis, subject)
         for metric in analysis.metrics:
             readings = _measure(metric, _placeholder_values(namespace, analysis, subject), subject,
@@ -107,6 +98,23 @@ def _observe_again(observe: t.Callable[[], Subject]) -> Subject:
     except RolloutError as error:
         error.depends_on_kind = False
         raise
+
+
+def _refuse_other_pods(first_subject: Subject, subject: Subject) -> None:
+    """Raise RolloutError without new pods of the update that was observed first."""
+    # Stop if the update has ended: all pods then count as new.
+    if first_subject.in_progress and not subject.in_progress:
+        raise RolloutError("the update ended during the analysis", where=subject.where,
+                           next_command="check whether another client rolled it back or "
+                                        "completed it")
+    if subject.version != first_subject.version:
+        raise RolloutError("another update or a rollback began during the analysis",
+                           where=subject.where,
+                           next_command="check which client began it, and run the same task again")
+    if not subject.new:
+        raise RolloutError("there are no new pods to measure", where=subject.where,
+                           next_command="pause the update once it has some new pods (set "
+                                        "pause_at), and run the same task again")
 
 
 def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subject: Subject,

@@ -29,6 +29,8 @@ class Subject(t.NamedTuple):
     rollback_command: str | None
     in_progress: bool
     kind: str = ""
+    #: The direction of the update in progress, and the hash of the template of the new pods.
+    version: str = ""
 
 
 def first_line(name: str, analysis: Analysis, subject: Subject) -> str:

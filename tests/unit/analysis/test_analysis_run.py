@@ -37,9 +37,10 @@ ROLLBACK_COMMAND = ("ansible localhost -m baton.kubernetes.rolling_update "
                     "-a 'name=foo state=rolled_back'")
 
 
-def subject(new=("n1", "n2"), old=("o1",), rollback=ROLLBACK_COMMAND, in_progress=True):
+def subject(new=("n1", "n2"), old=("o1",), rollback=ROLLBACK_COMMAND, in_progress=True,
+            version="forward v2"):
     return Subject("ReplicationController default/foo", tuple(new), tuple(old), rollback,
-                   in_progress)
+                   in_progress, version=version)
 
 
 IN_PROGRESS = subject()
@@ -337,6 +338,23 @@ def test_analysis_ends_with_the_update():
     assert run.error().what == "the update ended during the analysis" and len(run.requests) == 2
     assert Run({"errors": 0.5}, ERRORS, count=3,
                subjects=[no_update]).result()["outcome"] == "passed"
+
+
+@pytest.mark.parametrize("first, later", [
+    (IN_PROGRESS, subject(new=["n3"], version="forward v3")),
+    (IN_PROGRESS, subject(version="back v2")),
+    (subject(old=(), in_progress=False, version="v1"), IN_PROGRESS),
+], ids=["another update", "a rollback", "a first update"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_another_update_ends_the_analysis(first, later, number):
+    """Otherwise, the measurements would be of several versions."""
+    run = Run({"errors": [0.5]}, ERRORS, count=3, passes_without_old_pods=True,
+              subjects=[*[first] * number, later, later])
+
+    error = run.error()
+
+    assert error.what == "another update or a rollback began during the analysis"
+    assert len([line for line in run.lines if line.startswith("measure ")]) == number - 1
 
 
 def test_no_rollback_command_without_an_update_to_roll_back():

@@ -118,7 +118,8 @@ options:
   max_failures:
     description: Number or percentage of failed controllers. If more controllers fail, no further
       migration is started. By default, the first failure prevents further migrations. If any
-      controller fails, the task fails at the end.
+      controller fails, the task fails at the end. A percentage is rounded down, and does not count
+      skipped controllers.
     type: str
     default: "0"
   # Advanced

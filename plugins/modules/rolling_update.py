@@ -308,7 +308,8 @@ options:
   max_failures:
     description: Number or percentage of controllers that may fail, counted over all namespaces. If
       more controllers fail, no further controller is started. By default, none may fail. The task
-      fails if any controller fails.
+      fails if any controller fails. A percentage is rounded down, and does not count skipped
+      controllers.
     type: str
     default: "0"
   # Advanced

@@ -64,7 +64,7 @@ class Fleet:
     field_selectors: tuple[str, ...]
     concurrency: int
     #: If more controllers than this have failed, no further update begins. A percentage is rounded
-    #: down.
+    #: down, and is of the controllers that skip_reason() does not skip.
     max_failures: Size
     kinds: tuple[Kind, ...]
 
@@ -211,7 +211,6 @@ def result_if_done(fleet: Fleet, requests: list[Request], groups: Groups,
 class _FleetRun:
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
-        self.max_failed_count = fleet.max_failures.resolve(len(requests), round_up=False)
         self.shared_clusters = {place: SharedCluster(group.flow, group.gateway,
                                                      [request.name for request in requests
                                                       if Place.of(request) == place])
@@ -225,6 +224,8 @@ class _FleetRun:
             if why := fleet.skip_reason(request, gateway.controllers().get(request.name),
                                         has_nothing_to_roll_back):
                 self._skip(request, why)
+        self.max_failed_count = fleet.max_failures.resolve(len(self.remaining_requests),
+                                                           round_up=False)
 
         def observe(request: Request) -> None:
             cluster = self.shared_clusters[Place.of(request)]

@@ -235,21 +235,32 @@ def test_second_run_changes_nothing():
                 and result["msg"] == "2 of 2 controllers are as requested (0 changed)")
 
 
+@pytest.mark.parametrize("skipped_names", ["", "opqrstuvwxyz"], ids=["none", "some skipped"])
 @pytest.mark.parametrize("max_failures, names, started", [
     ("0", "abcd", "a"), ("1", "abcd", "abc"), ("50%", "abcd", "abcd"), ("49%", "abcd", "abc"),
     ("100%", "abcd", "abcd"),
 ])
-def test_max_failures_stops_the_fleet(max_failures, names, started):
-    cluster = Cluster(*controllers(*names))
+def test_max_failures_stops_the_fleet(max_failures, names, started, skipped_names):
+    """A percentage is of the controllers that are not skipped for their image."""
+    skipped_controllers = controllers(*skipped_names)
+    for item in skipped_controllers:
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = "another:v1"
+    all_names = [*names, *skipped_names]
+    cluster = Cluster(*controllers(*names), *skipped_controllers, selected=all_names)
     cluster.refused_names = {name for name in names if name in "ac"}
+    selection = {"label_selectors": ["app"]} if skipped_names else {"names": all_names}
 
     with pytest.raises(RolloutError) as error:
-        run(cluster, names=list(names), concurrency=1, max_failures=max_failures)
+        run(cluster, concurrency=1, max_failures=max_failures, **selection)
 
     results = {entry["name"]: entry for entry in error.value.as_result()["results"]}
+    assert {name for name, entry in results.items()
+            if entry["msg"] == "it does not run myimage"} == {*skipped_names}
+    results = {name: entry for name, entry in results.items() if name not in skipped_names}
     assert "".join(name for name, entry in results.items() if not entry["skipped"]) == started
     failed = [name for name in started if name in "ac"]
-    assert error.value.what == f"{len(failed)} of 4 controllers failed ({', '.join(failed)})"
+    assert error.value.what == (
+        f"{len(failed)} of {len(all_names)} controllers failed ({', '.join(failed)})")
     assert error.value.why == "the change of its size was refused (403): no"
     assert all(entry["failure"]["what"] for entry in results.values() if entry["failed"])
     assert all("not started, because " in entry["msg"] for entry in results.values()

@@ -355,6 +355,8 @@ outcome:
   description:
     - The worst outcome of all metrics. With V(failed), the task fails. With V(inconclusive), the
       task fails unless O(on_inconclusive=pass).
+    - If an error ends the analysis, for example because the update ends, the task fails, and the
+      outcome is V(failed) or V(inconclusive).
   returned: if something was measured
   type: str
   choices: [passed, failed, inconclusive]

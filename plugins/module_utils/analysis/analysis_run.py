@@ -48,7 +48,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         reason_to_stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is known, and return the result of the task.
 
-    Raises RolloutError unless the outcome is "passed", or counts as passed (on_inconclusive).
+    Raises RolloutError, with the result so far as its progress, unless the outcome is "passed", or
+    counts as passed (on_inconclusive).
     reason_to_stop: returns why the task must stop, or "" if the task may continue.
     """
     measurements: list[Measurement] = []
@@ -57,35 +58,43 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     warnings: dict[str, None] = {}
     print_line(report.first_line(name, analysis, subject))
     next_start = clock.monotonic() + analysis.initial_delay
-    for number in range(1, analysis.count + 1):
-        _wait(next_start, subject, clock, reason_to_stop)
-        next_start = clock.monotonic() + analysis.interval
-        subject = _observe_again(observe)
-        _refuse_other_pods(first_subject, subject)
-        sampling_warnings |= _sampling_warnings(analysis, subject)
-        for metric in analysis.metrics:
-            readings = _measure(metric, _placeholder_values(namespace, analysis, subject), subject,
-                                sources, reason_to_stop)
-            warnings |= dict.fromkeys(
-                warning for reading in readings.all() for warning in reading.warnings)
-            outcome, reason = evaluate(metric, readings, analysis.passes_without_old_pods)
-            measurements.append(Measurement(metric.name, number, clock.timestamp_seconds(),
-                                            outcome, reason, readings))
-            print_line(report.measurement_line(name, analysis, measurements[-1]))
-        outcomes = report.outcomes_by_metric(analysis, measurements)
-        if any(can_no_longer_pass(outcomes[metric.name], analysis) for metric in analysis.metrics):
-            break
-    result = {"namespace": namespace, **report.result(name, analysis, measurements, subject),
-              "warnings": [*sampling_warnings.values(), *warnings][:MAX_WARNINGS]}
-    outcomes = report.outcomes_by_metric(analysis, measurements)
-    outcome = overall_outcome(metric_outcome(metric_outcomes, analysis)
-                              for metric_outcomes in outcomes.values())
-    if (outcome is Outcome.PASSED
-            or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive)):
-        return {**result, "msg": report.message(name, analysis, measurements)}
-    error = report.error(analysis, measurements, subject)
-    error.progress = result
-    raise error
+
+    def result() -> Json:
+        return {"namespace": namespace, **report.result(name, analysis, measurements, subject),
+                "warnings": [*sampling_warnings.values(), *warnings][:MAX_WARNINGS]}
+
+    try:
+        for number in range(1, analysis.count + 1):
+            _wait(next_start, subject, clock, reason_to_stop)
+            next_start = clock.monotonic() + analysis.interval
+            subject = _observe_again(observe)
+            _refuse_other_pods(first_subject, subject)
+            sampling_warnings |= _sampling_warnings(analysis, subject)
+            for metric in analysis.metrics:
+                readings = _measure(metric, _placeholder_values(namespace, analysis, subject),
+                                    subject, sources, reason_to_stop)
+                warnings |= dict.fromkeys(
+                    warning for reading in readings.all() for warning in reading.warnings)
+                outcome, reason = evaluate(metric, readings, analysis.passes_without_old_pods)
+                measurements.append(Measurement(metric.name, number, clock.timestamp_seconds(),
+                                                outcome, reason, readings))
+                print_line(report.measurement_line(name, analysis, measurements[-1]))
+            outcomes = report.outcomes_by_metric(analysis, measurements)
+            if any(can_no_longer_pass(outcomes[metric.name], analysis)
+                   for metric in analysis.metrics):
+                break
+        outcome = overall_outcome(metric_outcome(metric_outcomes, analysis)
+                                  for metric_outcomes in outcomes.values())
+        if (outcome is Outcome.PASSED
+                or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive)):
+            return {**result(), "msg": report.message(name, analysis, measurements)}
+        raise report.error(analysis, measurements, subject)
+    except RolloutError as error:
+        if measurements:
+            # An analysis that was interrupted has not passed, whatever it had measured.
+            outcome = overall_outcome([Outcome.INCONCLUSIVE, Outcome(result()["outcome"])])
+            error.progress = {**result(), "outcome": str(outcome)}
+        raise
 
 
 def _observe_again(observe: t.Callable[[], Subject]) -> Subject:

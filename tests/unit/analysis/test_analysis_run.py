@@ -78,6 +78,10 @@ class Run:
         value = value if isinstance(value, Reading) else Reading(value)
         return value, value if not value.is_answer else Reading(40.0)
 
+    @property
+    def measured_count(self):
+        return sum(line.startswith("measure ") for line in self.lines)
+
     def observe(self):
         return self._subjects.pop(0) if len(self._subjects) > 1 else self._subjects[0]
 
@@ -360,3 +364,44 @@ def test_another_update_ends_the_analysis(first, later, number):
 def test_no_rollback_command_without_an_update_to_roll_back():
     assert Run({"errors": 2}, ERRORS,
                subjects=[subject(rollback=None)]).error().next_command == "run the same task again"
+
+
+def interrupted_run(cause):
+    """Return a run that its second measurement, of the first or the second metric, interrupts."""
+    def refuse(*_arguments):
+        raise RolloutError("the logs are not readable")
+
+    def observe_or_raise():
+        if run.measured_count:
+            raise RolloutError("there is no ReplicationController foo")
+        return IN_PROGRESS
+
+    subjects = {"the update ended": [IN_PROGRESS, IN_PROGRESS, subject(in_progress=False)],
+                "no new pods": [IN_PROGRESS, IN_PROGRESS, subject(new=())]}
+    run = Run({"errors": 0.5, "memory": 0.5, "lines": 0}, ERRORS, MEMORY, count=3,
+              subjects=subjects.get(cause, [IN_PROGRESS]),
+              stop=lambda: "SIGTERM" if cause == f"a signal after {run.measured_count}" else "")
+    if cause == "an error of the second metric":
+        run.query, query = (lambda text: refuse() if run.measured_count == 3 else query(text)
+                            ), run.query
+    if cause == "a deleted controller":
+        run.observe = observe_or_raise
+    return run
+
+
+@pytest.mark.parametrize("cause, measured_count", [
+    ("the update ended", 2), ("no new pods", 2), ("a deleted controller", 2),
+    ("a signal after 1", 1), ("a signal after 2", 2), ("a signal after 3", 3),
+    ("an error of the second metric", 3), ("a signal after 0", 0)])
+def test_interrupted_analysis_returns_its_measurements(cause, measured_count):
+    """The documentation promises them if something was measured."""
+    run = interrupted_run(cause)
+
+    progress = run.error().progress
+
+    assert len(progress.get("measurements", [])) == measured_count == run.measured_count
+    assert measured_count == 0 or (progress["outcome"], progress["new_pods"]) == (
+        "inconclusive", ["n1", "n2"])
+    assert measured_count < 2 or [metric["passed"] for metric in progress["metrics"]] == [
+        measured_count - 1, 1]
+    json.dumps(progress, allow_nan=False)

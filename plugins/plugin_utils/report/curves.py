@@ -31,6 +31,8 @@ from .sizes_chart import round_step
 #: Margins in pixels, and the approximate number of ticks on the axis of values.
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
 TICKS = 6
+#: The chart shows neither greater values nor smaller differences: their ratios are not finite.
+MAX_VALUE, MIN_DIFFERENCE = 1e300, 1e-290
 #: Maximum number of curves on a page, and of measurements in the table of a curve.
 MAX_CURVES, MAX_POINTS = 20, 500
 
@@ -119,15 +121,18 @@ def _point(measurement: Json, at: datetime.datetime, thresholds: Json) -> Point:
         upper_bounds += [limits[name] * old for name in ("max_ratio_to_old",) if name in limits]
         upper_bounds += [old + limits[name] for name in ("max_increase",) if name in limits]
     return Point(at, _number(measurement, "new"), old, text(measurement, "outcome"),
-                 text(measurement, "reason"), max(lower_bounds, default=None),
-                 min(upper_bounds, default=None))
+                 text(measurement, "reason"), _drawable(max(lower_bounds, default=None)),
+                 _drawable(min(upper_bounds, default=None)))
 
 
 def _number(item: Json, key: str) -> float | None:
-    value = item.get(key)
+    return _drawable(item.get(key))
+
+
+def _drawable(value: t.Any) -> float | None:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return value if abs(value) < 1e300 else None  # a chart cannot show infinity
+    return float(value) if abs(value) < MAX_VALUE else None
 
 
 #: CSS class without "line-" -> function that returns the value to draw. The chart draws later
@@ -233,8 +238,8 @@ def _ticks(values: t.Sequence[float]) -> list[float]:
     ([2.8, 2.9, 3.0, 3.1, 3.2], [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     """
     low, high = min(values, default=0.0), max(values, default=1.0)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        margin = abs(low) / 20 or 0.5
+    if high - low <= max(1e-9 * max(abs(low), abs(high)), MIN_DIFFERENCE):
+        margin = abs(low) / 20 if abs(low) > MIN_DIFFERENCE else 0.5
         low, high = low - margin, high + margin
     step = round_step((high - low) / (TICKS - 1))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

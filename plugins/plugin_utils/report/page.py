@@ -15,6 +15,7 @@ import markupsafe
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
     escape_unprintable,
+    map_texts,
     objects,
 )
 
@@ -24,7 +25,10 @@ from . import curves, overview, rollouts, sizes_chart
 def render(data: rollouts.Json, template: pathlib.Path) -> str:
     """Return the page as HTML. Raises jinja2.TemplateError. data: a Run or a Release (data.py)."""
     loaded_template = _environment(template.parent).get_template(template.name)
-    data = rollouts.with_run_keys(data)
+    # The modules have already escaped text from the cluster. Other text may still contain
+    # unprintable characters, which can reorder or hide text.
+    data = rollouts.with_run_keys(map_texts(
+        data, lambda text: escape_unprintable(text, allowed="\n")))
     return loaded_template.render(
         data=data, report=rollouts.Report(data),
         curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,
@@ -40,22 +44,11 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-                                     finalize=_escape_unprintable)
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"date_time": format_date_time, "time": format_time,
                             "elapsed": format_elapsed, "number": curves.format_cell,
                             "split": overview.split}
     return environment
-
-
-def _escape_unprintable(value: object) -> object:
-    """Escape unprintable characters, which can reorder or hide text.
-
-    The modules have already escaped text from the cluster. Other text may still contain unprintable
-    characters.
-    """
-    return (escape_unprintable(value, "\n") if isinstance(value, str)
-            and not isinstance(value, markupsafe.Markup) else value)
 
 
 def chart(item: rollouts.Rollout | curves.Curve, width: int, height: int,

@@ -17,11 +17,12 @@ import itertools
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    is_count,
     mapping,
-    number,
     objects,
     seconds,
     text,
+    utc,
     values,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import NOT_PASSED
@@ -30,7 +31,6 @@ from .overview import Overview, Row
 
 Json = dict[str, t.Any]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 ROLLBACK = "rollback"
 #: The page for several clusters shows a key if all runs have the same value.
 COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
@@ -53,16 +53,16 @@ class Sample(t.NamedTuple):
 
     @property
     def old_pods(self) -> int:
-        return 0 if self.is_new else number(self.controller, "replicas")
+        return 0 if self.is_new else _count(self.controller, "replicas")
 
     @property
     def new_pods(self) -> int:
-        return (number(self.successor, "replicas")
-                + (number(self.controller, "replicas") if self.is_new else 0))
+        return (_count(self.successor, "replicas")
+                + (_count(self.controller, "replicas") if self.is_new else 0))
 
     @property
     def available(self) -> int:
-        return number(self.controller, "available") + number(self.successor, "available")
+        return _count(self.controller, "available") + _count(self.successor, "available")
 
 
 class Soak(t.NamedTuple):
@@ -162,7 +162,7 @@ class Rollout:
     def _bound(self, key: str, select: t.Callable[[t.Iterable[int]], int]) -> int | None:
         bounds = [mapping(result, "rollout").get(key) for result in self.results
                   if result.get("sizes")]
-        numbers = [bound for bound in bounds if isinstance(bound, int)]
+        numbers = list(filter(is_count, bounds))
         return select(numbers) if numbers else None
 
     @functools.cached_property
@@ -391,7 +391,12 @@ def describe_change(step: Json) -> str:
 def parse_time(time: t.Any) -> datetime.datetime | None:
     """Parse a time in RFC 3339; return None for any other value."""
     since_epoch = seconds(time)
-    return None if since_epoch is None else _EPOCH + datetime.timedelta(seconds=since_epoch)
+    return None if since_epoch is None else utc(since_epoch)
+
+
+def _count(item: Json | None, key: str) -> int:
+    value = item.get(key) if item else None
+    return value if is_count(value) else 0
 
 
 def duration(seconds: float) -> str:

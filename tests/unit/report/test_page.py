@@ -297,11 +297,16 @@ def test_data_of_the_cluster_is_escaped(data):
     assert ATTACK in "".join(tree.itertext())
 
 
+#: Values of another type, and extreme values. test_extreme_data.py combines more of them.
+DAMAGE = (None, 7, ["?"], {"?": "?"}, [[]], {"?": {}}, "\ud800", "\x1b\u202e", 10**400, 5e-324,
+          "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
+
+
 def damaged_copies(item):
     """Yield copies of the data. Each lacks a part, or has a part of another type."""
     for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
             item, list) else ():
-        for value in (None, 7, ["?"], {"?": "?"}):
+        for value in DAMAGE:
             changed = copy.copy(item)
             changed[key] = value
             yield changed
@@ -317,7 +322,8 @@ def damaged_copies(item):
 def test_missing_or_invalid_data_never_raises(data):
     """After an interrupted run, parts are missing. Other versions may use other types."""
     for number, changed in enumerate(damaged_copies(data)):
-        assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
+        rendered = rollout_report(changed, str(TEMPLATE))
+        assert rendered.endswith("</html>") and rendered.replace("\n", "").isprintable(), number
 
 
 def test_page_without_the_chart_library(monkeypatch):

@@ -67,8 +67,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         for number in range(1, analysis.count + 1):
             _wait(next_start, subject, clock, reason_to_stop)
             next_start = clock.monotonic() + analysis.interval
-            subject = _observe_again(observe)
-            _refuse_other_pods(first_subject, subject)
+            subject = _observe_again(observe, first_subject)
             sampling_warnings |= _sampling_warnings(analysis, subject)
             for metric in analysis.metrics:
                 readings = _measure(metric, _placeholder_values(namespace, analysis, subject),
@@ -97,16 +96,18 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         raise
 
 
-def _observe_again(observe: t.Callable[[], Subject]) -> Subject:
+def _observe_again(observe: t.Callable[[], Subject], first_subject: Subject) -> Subject:
     """Return the current pods. Raises RolloutError, which no longer depends on the kind.
 
     Another client may have deleted the controller since the first observation.
     """
     try:
-        return observe()
+        subject = observe()
     except RolloutError as error:
         error.depends_on_kind = False
         raise
+    _refuse_other_pods(first_subject, subject)
+    return subject
 
 
 def _refuse_other_pods(first_subject: Subject, subject: Subject) -> None:

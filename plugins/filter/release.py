@@ -79,10 +79,11 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
-               max_failed: t.Any = 0, regions: t.Any = None) -> str:
+               max_failed: t.Any = 0, regions: t.Any = None,
+               remaining: list[str] | None = None) -> str:
     """Wrap batches.reason_not_to_begin().
 
-    max_failed: a percentage, as a number or a text such as "10%". regions: the hosts of each batch.
+    max_failed: a percentage, as a number or a text such as "10%".
     """
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
@@ -92,16 +93,14 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
         raise AnsibleFilterError(
             f"max_failed_clusters must be a percentage from 0 to 100, not {max_failed}. "
             "Nothing has been changed.")
-    return batches.reason_not_to_begin(hosts, batch, names, outcomes, percentage, regions)
+    return batches.reason_not_to_begin(hosts, batch, names, outcomes, percentage, regions,
+                                       remaining)
 
 
-def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
-    """Wrap pages.host_page().
-
-    other: the report path of another host, or None. If `other` differs from `path`, each host has a
-    path of its own.
-    """
-    return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
+def host_page(path: str, host: str, paths: list[t.Any], is_alone: bool = True) -> str:
+    """Wrap pages.host_page(). paths: the values of the variable report of all hosts."""
+    return pages.host_page(path, host, [next(iter(entries(value)), "") for value in paths],
+                           is_alone)
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
@@ -116,4 +115,5 @@ class FilterModule:
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {function.__name__: function for function in
                 (entries, next_turn, turn_options, analysis_options, approval_answer, failed_task,
-                 release_artifacts, region_batches, batch_gate, host_page, report_overview)}
+                 release_artifacts, region_batches, batch_gate, host_page, report_overview,
+                 batches.host_pattern)}

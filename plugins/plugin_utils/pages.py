@@ -13,21 +13,24 @@ import typing as t
 Json = dict[str, t.Any]
 
 
-def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
+def host_page(path: str, host: str, paths: t.Sequence[str] = (), is_alone: bool = True) -> str:
     """Return the path of the page for one cluster, next to the page for all clusters.
 
-    is_named_by_host: whether each host has a `path` of its own. is_alone: whether the play has no
-    other host.
+    paths: the paths in the variables of all hosts of the inventory. A path of this host alone is
+    the path of the page. is_alone: whether the play has no other host.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
     ('out/europe-eu.html', '')
-    >>> host_page("eu.html", "eu", is_named_by_host=True), host_page("a.html", "cluster/shop")
+    >>> host_page("eu.html", "eu", ["eu.html", "us.html"]), host_page("a.html", "cluster/shop")
     ('eu.html', 'a-cluster%2Fshop.html')
+    >>> host_page("eu.html", "eu", ["eu.html", "us.html", "eu.html"])
+    'eu-eu.html'
     >>> host_page("a.html", "localhost"), host_page("a.html", "localhost", is_alone=False)
     ('a.html', 'a-localhost.html')
     """
     page = pathlib.PurePosixPath(path)
-    if not path or is_named_by_host or (host == "localhost" and is_alone):
+    has_own_path = len(paths) > 1 and paths.count(path) == 1
+    if not path or has_own_path or (host == "localhost" and is_alone):
         return path
     escaped_host = host.replace("%", "%25").replace("/", "%2F")
     return str(page.with_name(f"{page.stem}-{escaped_host}{page.suffix}"))

@@ -16,7 +16,10 @@ from namespace import Namespace
 from objects import pod_counts
 from plays import CheckServer, Playbooks
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.batches import host_pattern
+
 CLUSTERS = ["lyon", "porto"]
+REGIONS = {"north": {"hosts": {"lyon": {}}}, "south": {"hosts": {"porto": {}}}}
 HTML = "{http://www.w3.org/1999/xhtml}"
 
 
@@ -91,15 +94,90 @@ def test_limit_that_selects_no_cluster_is_an_error(clusters, namespace, playbook
 
 @pytest.mark.full
 def test_regions_without_a_selected_cluster_are_an_error(clusters, namespace, playbooks):
-    (playbooks.folder
-     / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
-                                             "south": {"hosts": {"porto": {}}}}))
+    playbooks.write("regions.yml", REGIONS)
 
     for options in ([], ["--limit", "lyon"],
                     ["-i", "clusters.yml", "-i", "regions.yml", "--limit", "lyon"]):
         playbooks.run("regions", *options, succeeds=False, image="myimage:v2", regions=["south"])
 
     assert new_pod_counts(namespace, *clusters.values()) == [1, 1, 1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("place", ["option", "import", "all", "north"])
+def test_next_region_waits_wherever_the_regions_are_set(clusters, namespace, playbooks, place):
+    """The keywords of a play see only -e and the variables of an import, but tasks see all."""
+    variables = {"regions": list(REGIONS)}
+    groups = {**REGIONS, "all": {}}
+    if place in groups:
+        groups[place] = {**groups[place], "vars": variables}
+    playbooks.write("regions.yml", groups)
+    playbooks.write("play.yml", [{"ansible.builtin.import_playbook": "baton.kubernetes.regions",
+                                  "vars": variables if place == "import" else {}}])
+    extra = {"controller": "foo", "image": "myimage:v2", "stages": "100%",
+             "verify_tasks": ["fail.yml"], **(variables if place == "option" else {})}
+
+    output = playbooks.run_command("ansible-playbook", "-i", "clusters.yml", "-i", "regions.yml",
+                                   "play.yml", "-e", json.dumps(extra), succeeds=False)
+
+    begins = place in ("option", "import")
+    assert new_pod_counts(*clusters.values()) == [0 if begins else 1, 1]
+    assert ("lyon, porto not started: " in output and "set regions with -e" in output) is not begins
+
+
+@pytest.mark.full
+def test_failure_after_an_earlier_update_stops_the_next_region(clusters, namespace, playbooks):
+    playbooks.write("regions.yml", REGIONS)
+    playbooks.write("play.yml", [
+        {"hosts": "all", "connection": "local", "gather_facts": False, "tasks": [
+            {"name": "Simulate an earlier import of the playbook",
+             "ansible.builtin.set_fact": {"image_bump_outcome": "updated"}},
+            {"name": "Fail in lyon", "ansible.builtin.fail": {"msg": "closed"},
+             "when": "inventory_hostname == 'lyon'"}]},
+        {"ansible.builtin.import_playbook": "baton.kubernetes.regions"}])
+
+    output = playbooks.run_command(
+        "ansible-playbook", "-i", "clusters.yml", "-i", "regions.yml", "play.yml", "-e",
+        json.dumps({"controller": "foo", "image": "myimage:v2", "regions": list(REGIONS)}),
+        succeeds=False)
+
+    assert new_pod_counts(*clusters.values()) == [1, 1]
+    assert "(lyon: updated, then failed)" in output
+
+
+@pytest.mark.full
+def test_names_that_ansible_reads_as_patterns_select_one_cluster(clusters, namespace, playbooks):
+    lyon, porto = clusters.values()
+    names = {"lyon": "arn:aws:south:1:cluster/lyon", "porto": "lyon:south"}
+    inventory = json.loads((playbooks.folder / "clusters.yml").read_text())
+    hosts = {names[name]: host for name, host in inventory["all"]["hosts"].items()}
+    playbooks.write("clusters.yml", {
+        "north": {"hosts": {names["lyon"]: hosts[names["lyon"]]}},
+        "south": {"hosts": {names["porto"]: hosts[names["porto"]]}}})
+
+    playbooks.run("regions", "-i", "clusters.yml", regions=["north"], image="myimage:v2")
+    assert new_pod_counts(lyon, porto) == [2, 1]
+
+    output = playbooks.run("status", "-i", "clusters.yml", "--limit", host_pattern("lyon:south"),
+                           kind="DaemonSet", succeeds=False)
+    assert "--limit '~lyon[:]south$'" in output and "cluster/lyon" not in output
+
+    playbooks.run("regions", "-i", "clusters.yml", regions=["north", "south"], image="myimage:v2")
+    assert new_pod_counts(lyon, porto) == [2, 2]
+
+
+@pytest.mark.full
+def test_cluster_with_an_invalid_variable_is_a_cluster(clusters, namespace, playbooks):
+    playbooks.write("broken.yml", {"all": {"hosts": {"lyon": {
+        "kubeconfig": "{{ lookup('ansible.builtin.file', '/nonexistent') }}"}}}})
+    inventory = ["-i", "clusters.yml", "-i", "broken.yml"]
+
+    output = playbooks.run("image_bump", *inventory, succeeds=False, image="myimage:v2")
+    assert "baton.kubernetes.regions" in output
+    assert new_pod_counts(*clusters.values()) == [1, 1]
+
+    playbooks.run("rollback", *inventory, succeeds=False)
+    assert new_pod_counts(*clusters.values()) == [1, 0]
 
 
 @pytest.mark.full
@@ -141,9 +219,7 @@ def test_context_option_selects_the_cluster_without_an_inventory_of_clusters(
 @pytest.mark.parametrize("fails", [False, True])
 def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
     """The report includes clusters whose update did not start because another region failed."""
-    (playbooks.folder
-     / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
-                                             "south": {"hosts": {"porto": {}}}}))
+    playbooks.write("regions.yml", REGIONS)
 
     playbooks.run("regions", "-i", "clusters.yml", "-i", "regions.yml", succeeds=not fails,
                   regions=["north", "south"],

@@ -56,6 +56,12 @@ DANGEROUS_TEXTS = ("\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
                    f"{{{{ lookup('pipe', '{TRACE_COMMAND}') }}}}", "{% raw %}", "x" * LENGTH,
                    "myimage:v9 name=payments state=rolled_back")
 TEXTS = (*JSON_TEXTS, *DANGEROUS_TEXTS)
+#: Names of clusters, as in kubeconfigs, that Ansible could read as a pattern of several hosts.
+HOST_NAMES = ("arn:aws:eks:eu-west-1:42:cluster/canary", "default/api.example.com:6443/admin",
+              "shop:prod", "shop:canary", "canary,prod", "canary prod", "a.prod", "aprod", "a*",
+              "a?", "[ab]prod", "a[0]", "a[0:1]", "a]", "[", "!canary", "&canary", "~.*", "@file",
+              "-i", "a^b", "a\\b", "(a", "a|b", "a$", "a{1}", "\u00e9:\u4e2d\U0001f600", "prod$\n",
+              "canary", "lyon:22", "fe80::1", "_", *DANGEROUS_TEXTS)
 HOSTILE_TEXTS = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
 INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
                                      {"web": None}, {"web": []}, {"web": {}},

@@ -21,6 +21,7 @@ from ..model.commands import (
 from ..model.fields import Json
 from ..model.kinds import State
 from ..model.options import ARGUMENT_SPEC
+from .batches import host_pattern
 from .request import Request, variable
 from .stage import parse_stage
 
@@ -40,7 +41,11 @@ def _advice_for_host(request: Request, changes: t.Mapping[str, str]) -> str:
     if not request.host or request.layer != "playbook":
         return ""
     return (f"{describe_rerun(changes, _RERUN_ADVICE)} {'and' if changes else 'with'} "
-            f"--limit {shlex.quote(request.host)}")
+            + _limit(request.host))
+
+
+def _limit(host: str) -> str:
+    return f"--limit {shlex.quote(host_pattern(host))}"
 
 
 def rerun_instruction(request: Request) -> str:
@@ -96,7 +101,7 @@ def _rollback_advice(request: Request, names: t.Sequence[str] = (),
     texts = {name: _as_text(value) for name, value in variables.items()}
     if request.layer == "awx":
         # Without a limit, the job would roll back in all clusters of its inventory.
-        answers = {**({"limit": request.host} if request.host else {}), **texts}
+        answers = {**({"limit": host_pattern(request.host)} if request.host else {}), **texts}
         return ("launch the job template *Rollback* with "
                 f"{', '.join(f'{name} {value}' for name, value in answers.items())}")
     if request.layer == "role":
@@ -107,7 +112,7 @@ def _rollback_advice(request: Request, names: t.Sequence[str] = (),
     if request.host or request.selects_hosts:
         # Only the user knows the inventory. Without a limit, the playbook would roll back in all
         # clusters of the inventory.
-        arguments = ["--limit", shlex.quote(request.host or "localhost"),
+        arguments = [_limit(request.host or "localhost"),
                      shell.extra_vars(playbook_variables) or ""]
         return ("run the playbook baton.kubernetes.rollback with the same inventory and "
                 f"`{' '.join(filter(None, arguments))}`")

@@ -135,6 +135,14 @@ def test_max_failed_clusters_is_a_percentage(percentage, starts_next_batch):
                                percentage) == "") is starts_next_batch
 
 
+def test_batch_after_a_later_failure_is_refused():
+    arguments = (["a", "b"], ["b"], ["a", ""], ["updated", ""])
+
+    assert "a: updated, then failed" in release.batch_gate(*arguments, remaining=["b"])
+    assert release.batch_gate(*arguments, remaining=["a", "b"]) == ""
+    assert "regions are: none" in release.batch_gate(*arguments, regions={})
+
+
 @pytest.mark.parametrize("percentage", ["half", -1, 101])
 def test_invalid_max_failed_clusters_is_refused(percentage):
     with pytest.raises(AnsibleFilterError,
@@ -142,17 +150,26 @@ def test_invalid_max_failed_clusters_is_refused(percentage):
         release.batch_gate(["a"], ["a"], [""], [""], percentage)
 
 
-@pytest.mark.parametrize("path, host, path_of_another_host, page", [
-    ("europe.html", "eu", "europe.html", "europe-eu.html"),
-    ("rollout-lyon.html", "lyon", "rollout-lyon.html", "rollout-lyon-lyon.html"),
-    ("rollout-lyon.html", "lyon", "rollout-porto.html", "rollout-lyon.html"),
-    ("europe.html", "eu", None, "europe-eu.html"),
-    ("out/r.html", "localhost", None, "out/r.html"), ("", "eu", "", ""),
-    ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
+@pytest.mark.parametrize("path, host, other_paths, page", [
+    ("europe.html", "eu", ["europe.html"], "europe-eu.html"),
+    ("rollout-lyon.html", "lyon", ["rollout-lyon.html"], "rollout-lyon-lyon.html"),
+    ("rollout-lyon.html", "lyon", ["rollout-porto.html"], "rollout-lyon.html"),
+    ("europe.html", "lyon", ["canary.html", "europe.html"], "europe-lyon.html"),
+    ("europe.html", "lyon", ["canary.html", ["europe.html"]], "europe-lyon.html"),
+    ("canary.html", "malmo", ["europe.html", "europe.html"], "canary.html"),
+    ("europe.html", "eu", [], "europe-eu.html"),
+    ("out/r.html", "localhost", [], "out/r.html"), ("", "eu", [""], ""),
+    ("/tmp/v1.2/report", "eu", ["/tmp/v1.2/report"], "/tmp/v1.2/report-eu"),
 ], ids=["file name contains the host by chance", "same path for all hosts", "path with the host",
+        "path of a group", "path of a group, as a list", "path of a group with one host",
         "single host of an inventory", "no inventory", "no report", "no suffix"])
-def test_path_of_the_page_of_a_cluster(path, host, path_of_another_host, page):
-    assert release.host_page(path, host, path_of_another_host) == page
+def test_path_of_the_page_of_a_cluster(path, host, other_paths, page):
+    assert release.host_page(path, host, [path, *other_paths]) == page
+
+
+def test_path_of_an_unknown_variable_gets_the_host():
+    assert release.host_page("a.html", "eu", []) == "a-eu.html"
+    assert release.host_page("a.html", "eu", ["", ""]) == "a-eu.html"
 
 
 def test_page_of_all_clusters():
@@ -169,9 +186,9 @@ def test_page_of_all_clusters():
 def test_each_host_has_its_own_page():
     hosts = ["localhost", "eu", "europe", "a/b", "a-b", "a%2Fb", "a b", "../x",
              "arn:aws:eks:eu-1:42:cluster/shop"]
-    pages = [release.host_page("out/all.html", host, "out/all.html", is_alone=False)
+    pages = [release.host_page("out/all.html", host, ["out/all.html"] * len(hosts), is_alone=False)
              for host in hosts]
 
     assert len(set(pages) | {"out/all.html"}) == len(hosts) + 1
     assert {str(Path(page).parent) for page in pages} == {"out"}
-    assert release.host_page("out/all.html", "localhost") == "out/all.html"
+    assert release.host_page("out/all.html", "localhost", []) == "out/all.html"

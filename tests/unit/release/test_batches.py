@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import pytest
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from forged import HOST_NAMES
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.batches import (
+    host_pattern,
     reason_not_to_begin,
     region_batches,
 )
@@ -21,11 +25,11 @@ GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"],
     (["europe", "canary"], "abcd", {"europe": ["b", "c", "d"], "canary": ["a"]}),
     (["canary", "europe"], "acd", {"canary": ["a"], "europe": ["c", "d"]}),
     (["canary", "europe"], "cd", {"europe": ["c", "d"]}),
-    (["canary", "spare", "canary", "europe"], "abcd", {"canary": ["a", "b"], "europe": ["c", "d"]}),
+    (["canary", "canary", "europe"], "abcd", {"canary": ["a", "b"], "europe": ["c", "d"]}),
     (["all"], "ab", {"all": ["a", "b"]}),
     (["canary"], "cd", {}),
 ], ids=["overlapping groups", "reversed order", "--limit to a part of a region",
-        "--limit to one region", "empty and repeated regions",
+        "--limit to one region", "repeated regions",
         "default region", "--limit excludes the region"])
 def test_batches_follow_the_order_of_the_regions_and_contain_each_host_once(
         regions, hosts, batches):
@@ -37,6 +41,38 @@ def test_region_without_a_group_is_refused():
                        match="the inventory has no group europ \\(available groups: canary, "
                              "europe, spare\\)"):
         region_batches(GROUPS, ["canary", "europ"], ["a"])
+
+
+@pytest.mark.parametrize("hosts", ["abcd", "cd"], ids=["all hosts", "--limit"])
+def test_region_without_hosts_in_the_inventory_is_refused(hosts):
+    with pytest.raises(ValueError, match="the group spare of the inventory has no hosts"):
+        region_batches(GROUPS, ["spare", "europe"], list(hosts))
+
+    assert region_batches({"all": []}, ["all"], []) == {}, "without an inventory"
+
+
+@pytest.fixture(scope="module")
+def inventory():
+    manager = InventoryManager(DataLoader(), sources="localhost,")
+    manager.add_group("prod")
+    for name in HOST_NAMES:
+        manager.add_host(name, "prod")
+    manager.reconcile_inventory()
+    return manager
+
+
+@pytest.mark.parametrize("host", HOST_NAMES)
+def test_pattern_selects_only_the_host(inventory, host):
+    assert [selected.name for selected in inventory.get_hosts([host_pattern(host)])] == [host]
+    inventory.subset(host_pattern(host))
+    try:
+        assert [selected.name for selected in inventory.get_hosts("all")] == [host], "--limit"
+    finally:
+        inventory.subset(None)
+
+
+def test_plain_name_is_its_own_pattern():
+    assert all(host_pattern(name) == name for name in ("lyon", "lyon-1.example.com", "a/b_c@d"))
 
 
 @pytest.mark.parametrize("outcomes, max_failed, is_started", [
@@ -75,6 +111,38 @@ def test_failures_are_counted_per_batch():
         hosts, ["e", "f"], batch_names, ["failed", "updated", "updated", "updated", "", ""], 25)
 
 
+@pytest.mark.parametrize("outcome, message", [
+    ("updated", "a: updated, then failed"), ("paused", "a: paused, then failed"),
+    ("failed", "a: failed"), ("", "a: unknown")])
+@pytest.mark.parametrize("regions", [None, {"x": ["a", "b"], "y": ["c"]}])
+def test_host_that_fails_after_its_outcome_counts_as_failed(outcome, message, regions):
+    """A task after the role, or a play between two imports of the playbook, has failed."""
+    def refusal(remaining, max_failed=0):
+        return reason_not_to_begin(["a", "b", "c"], ["c"], ["a", "a", ""], [outcome, "updated", ""],
+                                   max_failed, regions, remaining)
+
+    assert message in refusal({"b", "c"}) and message in refusal({"c"}, 50)
+    assert refusal({"b", "c"}, 50) == ""
+    assert (refusal({"a", "b", "c"}) == "") is (outcome in ("updated", "paused"))
+
+
+@pytest.mark.parametrize("regions, batch, mixed_regions", [
+    ({"x": "ab", "y": "cde"}, "abcde", "x, y"), ({"x": "ab", "y": "cde"}, "bc", "x, y"),
+    ({"x": "ab"}, "abc", "x, none"), ({"x": "a"}, "e", "none"), ({}, "ab", "none"),
+    ({"x": "ab", "y": "cde"}, "ab", ""), ({"x": "ab", "y": "cde"}, "b", ""), (None, "abcde", ""),
+], ids=["all regions", "parts of two regions", "region and a host without a region",
+        "host without a region", "--limit excludes all regions",
+        "one region", "rest of a region", "unknown regions"])
+def test_batch_of_several_regions_is_refused(regions, batch, mixed_regions):
+    """Only tasks see the variable `regions` of an inventory, not the keywords of the play."""
+    refusal = reason_not_to_begin(list("abcde"), list(batch), ["a"] * 5, ["updated"] * 5, 0,
+                                  regions and {region: list(hosts)
+                                               for region, hosts in regions.items()})
+
+    assert (f"but their regions are: {mixed_regions}. Nothing has been changed in them.\nNext: set "
+            "regions with -e" in refusal if mixed_regions else refusal == "")
+
+
 def test_unreachable_host_counts_as_failed():
     assert "b: unknown" in reason_not_to_begin(["a", "b", "c"], ["c"], ["a", "", ""],
                                                ["updated", "", ""])
@@ -82,7 +150,7 @@ def test_unreachable_host_counts_as_failed():
 
 
 @pytest.mark.parametrize("regions, batch, outcomes, max_failed, failed_hosts", [
-    ({}, "de", ["updated", "updated", ""], 0, "c: unknown"),
+    (None, "de", ["updated", "updated", ""], 0, "c: unknown"),
     ({"x": "ab", "y": "cde"}, "de", ["updated", "updated", ""], 0, ""),
     ({"x": "ab", "y": "cde"}, "de", ["failed", "updated", ""], 50, ""),
     ({"x": "abc", "y": "de"}, "de", ["updated", "updated", ""], 0, "c: unknown"),
@@ -94,7 +162,8 @@ def test_host_that_was_unreachable_before_its_batch_counts_in_its_region(
         regions, batch, outcomes, max_failed, failed_hosts):
     refusal = reason_not_to_begin(list("abcde"), list(batch), ["a", "a", "", "", ""],
                                   [*outcomes, "", ""], max_failed,
-                                  {region: list(hosts) for region, hosts in regions.items()})
+                                  regions and {region: list(hosts)
+                                               for region, hosts in regions.items()})
 
     assert f"({failed_hosts})" in refusal if failed_hosts else refusal == ""
 

@@ -9,6 +9,7 @@ import dataclasses
 import shlex
 
 import pytest
+from forged import HOST_NAMES
 from releases import NOW, variables
 from results import failed, module_result, paused, rollout, updated
 
@@ -18,6 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.approval 
     Approval,
     deadline,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.batches import host_pattern
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
     Event,
@@ -511,6 +513,17 @@ def test_next_command_for_one_of_many_clusters_is_limited_to_it(layer, hosts, re
     assert next_steps.commands(request, is_resumable=True, is_paused=False) == [
         rerun, rollback_step]
     assert next_steps.rollback_instruction(request) == rollback_step
+
+
+@pytest.mark.parametrize("host", HOST_NAMES)
+def test_next_commands_select_only_the_host_of_the_cluster(host):
+    request = Request.of(variables(layer="playbook", host=host))
+    commands = next_steps.commands(request, is_resumable=True, is_paused=False)
+
+    assert [shlex.split(command.partition("--limit ")[2])[0]
+            for command in commands] == [host_pattern(host)] * 2
+    assert f"with limit {host_pattern(host)}, controller a" in next_steps.rollback_instruction(
+        dataclasses.replace(request, layer="awx"))
 
 
 @pytest.mark.parametrize("layer, rerun", [

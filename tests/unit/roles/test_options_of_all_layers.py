@@ -230,7 +230,7 @@ def test_each_layer_describes_each_option(role):
 @pytest.mark.parametrize("playbook", ["image_bump", "regions"])
 def test_a_playbook_passes_each_variable_that_only_the_role_has(playbook):
     path = ROOT / "playbooks" / "tasks" / "image_bump.yml"
-    (task_of_playbook,) = yaml.safe_load(path.read_text("utf-8"))
+    (_paths_of_reports, task_of_playbook) = yaml.safe_load(path.read_text("utf-8"))
     role_only = role_options("image_bump").keys() - ARGUMENT_SPEC.keys()
 
     assert {f"image_bump_{option}" for option in role_only} <= task_of_playbook["vars"].keys()

@@ -19,7 +19,7 @@ from plays import CheckServer, Playbooks
 
 ROOT = Path(__file__).parents[2]
 #: The host b is in two groups, and its API server is unreachable.
-REGIONS = {"canary": ["a", "b"], "europe": ["b", "c"], "rest": ["d"]}
+REGIONS = {"canary": ["a", "b"], "europe": ["b", "c"], "asia": ["d"]}
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 
 
@@ -67,11 +67,12 @@ def test_failed_region_stops_the_next_regions(playbooks, image_tags):
     def run_regions(*options):
         return playbooks.run_command("ansible-playbook", "-i", "clusters.yml",
                                      "baton.kubernetes.regions", "-e",
-                                     "regions=canary,europe,rest image=myimage:v2", *options,
+                                     "regions=canary,europe,asia image=myimage:v2", *options,
                                      succeeds=False)
 
     output = run_regions()
     assert image_tags() == {"a": "v2", "c": "v1", "d": "v1"}
+    assert re.findall(r'"region": "(\w+)"', output) == ["canary", "europe", "asia"]
     assert ("c not started: 1 of 2 clusters in an earlier batch failed (b: failed), and at most 0% "
             "(never all) may fail." in output)
 

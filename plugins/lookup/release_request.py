@@ -16,7 +16,6 @@ import yaml
 from ansible import constants as C
 from ansible import context
 from ansible.errors import AnsibleError
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.validation import check_type_dict
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.lookup import LookupBase
@@ -37,12 +36,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.turn_opti
     IMAGES,
     SELECTIONS,
 )
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses, entries, shares
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import (
+    analyses,
+    entries,
+    shares,
+    validation,
+)
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import report_path
 
 Json = dict[str, t.Any]
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 HOOKS = ("before", "verify", "after", "failure")
+SCALAR_TYPES = ("str", "int", "bool")
 CLUSTER_VARIABLES = ("kubeconfig", "context")
 #: Options of traffic_split with another name in the role.
 TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
@@ -91,13 +96,26 @@ class Variables:
 
     def role_variable(self, option: str, default: t.Any = "") -> t.Any:
         """Return the value of the variable for an option, such as image_bump_image for `image`."""
-        return self.value(f"{self.role}_{option}", default=default)
+        name = f"{self.role}_{option}"
+        return self._scalar(name, self.value(name, default=default), default)
+
+    def _scalar(self, name: str, value: t.Any, default: t.Any) -> t.Any:
+        """Return the value, or the default if the option needs one value; record the error."""
+        has_one_value = argument_specs(self.role).get(name, {}).get("type") in SCALAR_TYPES
+        if not has_one_value or entries.is_scalar(value):
+            return value
+        description = ("a dictionary" if isinstance(value, t.Mapping)
+                       else "a list" if isinstance(value, list | tuple) else value)
+        self.errors.append(
+            f"{name} must be a text, a finite number or a boolean, not {description}")
+        return default
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
         """Return the request for release/request.py. load: loads a YAML file."""
-        files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")]
+        files = {hook: [self._file(f"{hook}_tasks", path, load)
+                        for path in self._entries(f"{hook}_tasks")]
                  for hook in HOOKS}
-        selection = {"name": self.role_variable("name"),
+        selection = {"name": str(self.role_variable("name")),
                      "names": self._entries("names", comma=True),
                      "label_selectors": self._entries("label_selectors")}
         options = {option: value
@@ -138,10 +156,8 @@ class Variables:
         extra_names, specs_by_name = set(self.extra), argument_specs(self.role)
         all_short_names = {short_name for name in specs_by_name
                            for short_name in short_names(_option_of(name, self.role))}
-        cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
-        kubeconfig = cluster.get("kubeconfig")
-        if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
-            cluster["kubeconfig"] = None
+        cluster = {name: _shown_value(name, self.extra[name])
+                   for name in CLUSTER_VARIABLES if name in self.extra}
         selects_hosts = _selects_hosts()
         is_repeatable = (self.layer == "playbook"
                          and extra_names <= {*all_short_names, *cluster, *specs_by_name}
@@ -181,12 +197,11 @@ class Variables:
         A survey and -e pass each option as text.
         """
         values = {name: value for name, spec in rolling_update_specs(self.role).items()
-                  if not is_empty(value := self.value(
-                      *self._names(name), default=spec.get("default")))}
-        validation = ArgumentSpecValidator(rolling_update_specs(self.role)).validate(values)
-        self.errors += validation.error_messages
-        return {_option_of(name, self.role): validation.validated_parameters[name]
-                for name in values}
+                  if not is_empty(value := self._scalar(name, self.value(
+                      *self._names(name), default=spec.get("default")), spec.get("default")))}
+        typed_values, errors = validation.validate(rolling_update_specs(self.role), values)
+        self.errors += errors
+        return {_option_of(name, self.role): typed_values[name] for name in values}
 
     def _dictionary(self, option: str) -> Json:
         name = f"{self.role}_{option}"
@@ -206,14 +221,21 @@ class Variables:
         return [name, *short_variables] if name in self.extra else [*short_variables, name]
 
     def _entries(self, option: str, comma: bool = False) -> list[str]:
-        return entries.entries(self.role_variable(option), comma)
+        return self._texts(option, self.role_variable(option), comma)
+
+    def _texts(self, option: str, value: t.Any, comma: bool) -> list[str]:
+        try:
+            return entries.entries(value, comma)
+        except AnsibleError as error:
+            self.errors.append(f"{self.role}_{option}: {error}")
+            return []
 
     def _stages(self) -> list[t.Any]:
         value = self.role_variable("stages")
         parts = value if isinstance(value, list | tuple) else [value]
         return [stage for part in parts
                 for stage in ([entries.plain(part)] if isinstance(part, t.Mapping)
-                              else entries.entries(part, comma=True))]
+                              else self._texts("stages", part, comma=True))]
 
     def _traffic(self) -> Json:
         options = {option: self.role_variable(option)
@@ -230,14 +252,19 @@ class Variables:
             yield f"{self.role}_{TRAFFIC_VARIABLES.get(option, option)}: {error}"
 
     def _yaml(self, option: str) -> t.Any:
-        value = self.role_variable(option)
+        value, name = self.role_variable(option), f"{self.role}_{option}"
         try:
-            return yaml.safe_load(value) if isinstance(value, str) and value else value or []
-        except yaml.YAMLError as error:
-            self.errors.append(f"{self.role}_{option} is not YAML: {error}")
-            return value
+            value = yaml.safe_load(value) if isinstance(value, str) and value else value or []
+        # PyYAML raises errors of other types for invalid numbers and dates.
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            self.errors.append(f"{name} is not YAML: {error}")
+            return []
+        if not entries.is_small(value):
+            self.errors.append(f"{name} {entries.TOO_LARGE}")
+            return []
+        return value
 
-    def _file(self, given_path: str, load: t.Callable[[str], t.Any]) -> Json:
+    def _file(self, option: str, given_path: str, load: t.Callable[[str], t.Any]) -> Json:
         """Return {"typed": the given path, "path": the real path, or "" if there is no file}.
 
         Record an error unless the file contains a list of tasks.
@@ -251,9 +278,9 @@ class Variables:
         except AnsibleError:
             is_list = False
         if not is_list:
-            self.errors.append(f"{given_path} is not a file with a list of tasks. A relative path "
-                               "is searched in the playbook's folder, in its subfolder tasks, and "
-                               "in the working directory")
+            self.errors.append(f"{self.role}_{option}: {given_path} is not a file with a list of "
+                               "tasks. A relative path is searched in the playbook's folder, in "
+                               "its subfolder tasks, and in the working directory")
         return {"typed": given_path, "path": path}
 
 
@@ -285,6 +312,12 @@ def _selects_hosts() -> bool:
     inventory = list(context.CLIARGS.get("inventory") or ())
     return (inventory not in ([], list(C.DEFAULT_HOST_LIST))
             or bool(context.CLIARGS.get("subset")))
+
+
+def _shown_value(name: str, value: t.Any) -> str | None:
+    """Return the value of a cluster variable in a command, or None if no command may show it."""
+    is_shown = isinstance(value, str) and (name != "kubeconfig" or not value or is_path(value))
+    return value if is_shown else None
 
 
 def _option_of(name: str, role: str) -> str:

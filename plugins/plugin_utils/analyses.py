@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec import parse_analysis
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import validation
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
@@ -37,9 +36,8 @@ def _error_message(options: Json) -> str:
 
     spec = {option: {**details, "required": False}
             for option, details in task.ANALYSIS_OPTIONS.items()}
-    validation = ArgumentSpecValidator(spec).validate({**options, "name": "any"})
-    params = validation.validated_parameters
-    message = "; ".join(validation.error_messages)
+    params, errors = validation.validate(spec, {**options, "name": "any"})
+    message = "; ".join(errors)
     try:
         if not message and params.get("metrics") is not None:
             parse_analysis(params)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import validation
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
@@ -44,11 +43,11 @@ def _error_message(options: Json) -> str:
     )
 
     spec = {**task.TRAFFIC_OPTIONS, "default_namespace": {"type": "str"}}
-    validation = ArgumentSpecValidator(spec).validate(options)
-    if validation.error_messages:
-        return "; ".join(validation.error_messages)
+    params, errors = validation.validate(spec, options)
+    if errors:
+        return "; ".join(errors)
     try:
-        parse_traffic(validation.validated_parameters, {})
+        parse_traffic(params, {})
     except RolloutError as error:
         return ": ".join(filter(None, [error.what, error.why]))
     return ""

@@ -64,8 +64,8 @@ def ansible(module: str, options: Json) -> str | None:
     """Return the ad-hoc command of a module with these options, or None if a value is not safe."""
     if not _is_safe(options):
         return None
-    has_mapping = any(isinstance(value, dict) for value in options.values())
-    fits_key_value = not has_mapping and all(map(is_plain, _texts(options)))
+    fits_key_value = (all(map(_is_flat, options.values()))
+                      and all(map(is_plain, _texts(options))))
     arguments = (" ".join(f"{key}={_format(value)}" for key, value in options.items())
                  if fits_key_value else canonical(options))
     return f"ansible localhost -m baton.kubernetes.{module} -a {shlex.quote(arguments)}"
@@ -73,10 +73,10 @@ def ansible(module: str, options: Json) -> str | None:
 
 def describe(option: str, value: t.Any) -> str | None:
     """Return option=value for advice in words, if necessary as JSON; None for an unsafe value."""
-    texts = list(_texts({option: value}))
+    texts = list(_texts(value))
     if not all(map(_QUOTABLE.fullmatch, texts)):
         return None
-    fits_key_value = not isinstance(value, dict) and all(map(is_plain, texts))
+    fits_key_value = _is_flat(value) and all(map(is_plain, texts))
     return f"{option}={_format(value) if fits_key_value else canonical(value)}"
 
 
@@ -93,8 +93,8 @@ def extra_vars(variables: Json) -> str | None:
     # With -e key=value, a value is always a text. A text may contain commas, but a list with
     # several entries would become a single text, so use JSON.
     fits_key_value = all(
-        is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
-        isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
+        is_plain(text.replace(",", "")) for text in _texts(variables)) and all(
+        _is_flat(value) and not (isinstance(value, list) and len(value) > 1)
         for value in variables.values())
     texts = ([f"{key}={_format(value)}" for key, value in variables.items()]
              if fits_key_value else [canonical(variables)])
@@ -143,12 +143,18 @@ def _format(value: t.Any) -> str:
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _texts(options: Json) -> t.Iterator[str]:
-    """Yield all values as texts, including nested keys and values."""
-    for value in options.values():
-        if isinstance(value, dict):
-            yield from (text for pair in value.items() for text in pair)
-        elif isinstance(value, list):
-            yield from map(str, value)
-        else:
-            yield str(value)
+def _is_flat(value: t.Any) -> bool:
+    """Return whether a value is neither a dictionary nor a list with dictionaries or lists."""
+    parts = value if isinstance(value, list) else [value]
+    return not any(isinstance(part, (dict, list)) for part in parts)
+
+
+def _texts(value: t.Any) -> t.Iterator[str]:
+    """Yield all keys and values of a JSON value as texts."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if not isinstance(value, list):
+        yield str(value)
+        return
+    for part in value:
+        yield from _texts(part)

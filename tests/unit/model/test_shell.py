@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -60,3 +64,22 @@ def test_an_error_lists_its_commands_without_the_hints():
     error.next_command += f"\nor:\n{rollback}"
 
     assert error.commands == [update, rollback]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats()
+    | st.sampled_from(["a", "a b", "a'b", "{{ x }}", "#jinja2:", "\x1b", "\u202e", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=2)
+    | st.dictionaries(st.sampled_from(["a", "{% b", "\u202e"]), inner, max_size=2))
+
+
+@settings(max_examples=500)
+@given(VALUES)
+def test_any_value_has_a_safe_command_or_none(value):
+    commands = [shell.ansible("rolling_update", {"x": value}), shell.extra_vars({"x": value}),
+                shell.playbook("rollback", {"x": value}), shell.describe("x", value)]
+
+    for command in filter(None, commands):
+        assert command.isprintable() and "{{" not in command and "{%" not in command
+    for command in filter(None, commands[:3]):
+        shlex.split(command)

@@ -63,21 +63,14 @@ def seconds(time: t.Any) -> float | None:
     """Return an RFC 3339 time as seconds since 1970, or None for an invalid time."""
     try:
         moment = datetime.datetime.fromisoformat(time.replace("Z", "+00:00"))
-        since_epoch = (moment - _EPOCH).total_seconds()
-        utc(since_epoch)  # raises OverflowError for 0001-01-01T00:00:00+14:00
-        return since_epoch
+        return (moment - _EPOCH).total_seconds()
     except (AttributeError, TypeError, ValueError, OverflowError):
         return None
 
 
-def utc(timestamp: float) -> datetime.datetime:
-    """Return the time of seconds since 1970."""
-    return _EPOCH + datetime.timedelta(seconds=timestamp)
-
-
 def rfc3339(timestamp: float) -> str:
     """Return seconds since 1970 as an RFC 3339 time, without the fraction."""
-    return utc(int(timestamp)).isoformat().replace("+00:00", "Z")
+    return (_EPOCH + datetime.timedelta(seconds=int(timestamp))).isoformat().replace("+00:00", "Z")
 
 
 def pairs(labels: t.Mapping[str, t.Any]) -> str:

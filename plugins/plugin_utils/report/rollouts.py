@@ -22,7 +22,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields impo
     objects,
     seconds,
     text,
-    utc,
     values,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import NOT_PASSED
@@ -31,6 +30,7 @@ from .overview import Overview, Row
 
 Json = dict[str, t.Any]
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 ROLLBACK = "rollback"
 #: The page for several clusters shows a key if all runs have the same value.
 COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
@@ -391,7 +391,10 @@ def describe_change(step: Json) -> str:
 def parse_time(time: t.Any) -> datetime.datetime | None:
     """Parse a time in RFC 3339; return None for any other value."""
     since_epoch = seconds(time)
-    return None if since_epoch is None else utc(since_epoch)
+    try:
+        return None if since_epoch is None else _EPOCH + datetime.timedelta(seconds=since_epoch)
+    except OverflowError:  # 0001-01-01T00:00:00+14:00 is in the year 0
+        return None
 
 
 def _count(item: Json | None, key: str) -> int:

@@ -17,8 +17,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields impo
     escape_unprintable,
     map_texts,
     nests_too_deeply,
-    rfc3339,
-    seconds,
 )
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
@@ -55,20 +53,6 @@ def test_length_of_display_text_is_limited(text, times):
 def test_long_text_is_shortened_in_the_middle():
     assert display_text("the object" + "x" * 100_000 + "the reason").startswith("the objectxxx")
     assert display_text("the object" + "x" * 100_000 + "the reason").endswith("xxxthe reason")
-
-
-@pytest.mark.parametrize("time", [
-    "2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00",
-    "9999-12-31T23:59:59.999999Z"])
-def test_time_without_a_zone_or_outside_the_years_of_python_is_invalid(time):
-    assert seconds(time) is None
-
-
-@given(st.datetimes(timezones=st.timezones()))
-def test_seconds_of_any_time_are_a_time(moment):
-    since_epoch = seconds(moment.isoformat())
-
-    assert since_epoch is None or abs(seconds(rfc3339(since_epoch)) - since_epoch) < 1
 
 
 @given(JSON)

@@ -9,7 +9,9 @@ import datetime
 import json
 import typing as t
 
+import jinja2
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
@@ -124,3 +126,14 @@ def test_commands_omit_a_cluster_of_another_type(role, cluster_variable, value):
 def test_entries_are_texts(value):
     with pytest.raises(AnsibleFilterError, match="a text or a list of texts"):
         entries(value)
+
+
+def test_name_that_loads_the_filters_is_a_text():
+    path = release_request.ROLES / "image_bump" / "tasks" / "release.yml"
+    (name,) = [task["name"] for task in yaml.safe_load(path.read_text("utf-8"))
+               if "entries" in task["name"]]
+    environment = jinja2.Environment(autoescape=True)
+    environment.filters["baton.kubernetes.entries"] = entries
+
+    assert environment.from_string(name).render(
+        __image_bump_request={"role": "image_bump"}, __image_bump_caller={}) == "Start the release"

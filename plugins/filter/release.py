@@ -29,6 +29,8 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import en
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import report_path
 
 Json = dict[str, t.Any]
+#: The variables of each host. Ansible evaluates a variable at each access.
+HostVars = t.Mapping[str, t.Mapping[str, t.Any]]
 
 
 def next_turn(request: Json, state: Json, done: t.Any = None, failure: t.Any = None, now: str = "",
@@ -97,10 +99,33 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
                                        remaining)
 
 
-def host_page(path: str, host: str, paths: list[t.Any], is_alone: bool = True) -> str:
-    """Wrap pages.host_page(). paths: the values of the variable report of all hosts."""
-    return pages.host_page(path, host, [next(iter(entries(value)), "") for value in paths],
-                           is_alone)
+def is_cluster(hostvars: HostVars, host: str) -> bool:
+    """Return whether the kubeconfig or context of a host differs from that of localhost.
+
+    A host whose variables cannot be evaluated is a cluster, in which the playbook then fails.
+    """
+    try:
+        connection, local_connection = (
+            [variables.get("kubeconfig") or "", variables.get("context") or ""]
+            for variables in (hostvars[host], hostvars["localhost"]))
+        return connection != local_connection
+    except Exception:  # a lookup in a template raises any
+        return True
+
+
+def report_paths(hostvars: HostVars, hosts: list[str]) -> list[str]:
+    """Return the variable report of each host; "" if it is missing or invalid.
+
+    The report of one host must not fail the update of another.
+    """
+    return [_report_of(hostvars, host) for host in hosts]
+
+
+def _report_of(hostvars: HostVars, host: str) -> str:
+    try:
+        return next(iter(entries(hostvars[host].get("report"))), "")
+    except Exception:  # a lookup in a template raises any
+        return ""
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
@@ -115,5 +140,5 @@ class FilterModule:
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         return {function.__name__: function for function in
                 (entries, next_turn, turn_options, analysis_options, approval_answer, failed_task,
-                 release_artifacts, region_batches, batch_gate, host_page, report_overview,
-                 batches.host_pattern)}
+                 release_artifacts, region_batches, batch_gate, pages.host_page,
+                 report_overview, batches.host_pattern, is_cluster, report_paths)}

@@ -181,6 +181,19 @@ def test_cluster_with_an_invalid_variable_is_a_cluster(clusters, namespace, play
 
 
 @pytest.mark.full
+def test_invalid_report_of_one_cluster_does_not_fail_the_update_of_another(clusters, playbooks):
+    playbooks.write("reports.yml", {"all": {"hosts": {
+        "lyon": {"report": "lyon.html"},
+        "porto": {"report": "{{ lookup('ansible.builtin.file', '/nonexistent') }}"}}}})
+
+    playbooks.run("regions", "-i", "clusters.yml", "-i", "reports.yml", succeeds=False,
+                  image="myimage:v2")
+
+    assert new_pod_counts(*clusters.values()) == [2, 1]
+    assert (playbooks.folder / "lyon.html").exists()
+
+
+@pytest.mark.full
 def test_status_shows_all_clusters_of_the_inventory(clusters, playbooks):
     output = playbooks.run("status", "-i", "clusters.yml")
 

@@ -44,7 +44,8 @@ def prometheus_program():
     )
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(
+    20, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, prometheus_program, request,
                                            tmp_path):
     shop, old_version, canaries = (

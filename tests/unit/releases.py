@@ -19,7 +19,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending im
     Ending,
     artifacts,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import History, Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import (
+    History,
+    Turn,
+    failure_without_result,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 
 Json = dict[str, t.Any]
@@ -247,8 +251,7 @@ class Run:
         if number + 0.5 == self.killed_at:
             raise Killed
         why = why or (result.get("msg", "") if result.get("failed") else "")
-        failure = {"task": turn.title, "reason": why, "gist": "", "measured": {}} if why else {}
-        return result, failure
+        return result, failure_without_result(turn.title, why) if why else {}
 
     def _run_action(self, turn: Turn) -> tuple[Json, str]:
         """Return the result of the action, and why a user's file or an analysis fails, or ""."""

@@ -12,7 +12,14 @@ import typing as t
 
 from ..model.fields import Json, join_first, mapping, objects, text, values
 from . import next_steps
-from .history import UPDATE_PURPOSES, Event, History, is_hold, measured_part
+from .history import (
+    UPDATE_PURPOSES,
+    Event,
+    History,
+    failure_without_result,
+    is_hold,
+    measured_part,
+)
 from .request import Request
 from .rollback_scope import RollbackScope, lines_about_remaining_updates
 from .summary import Summary
@@ -229,7 +236,7 @@ def _reference(request: Request, event: Event) -> list[str]:
     if not text(event.failure, "gist"):
         return []
     # A user of AWX has no shell for the commands of the failed task.
-    has_command = "\nNext:" in text(event.failure, "reason") and request.layer != "awx"
+    has_command = bool(event.failure.get("has_next_command")) and request.layer != "awx"
     subject = "reason and the next command are" if has_command else "reason is"
     return [f"The {subject} shown above, at the failed task {text(event.failure, 'task')!r}."]
 
@@ -320,17 +327,20 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
 
 
 def task_failure(result: Json, name: str, no_log: t.Any = False) -> Json:
-    """Return the failure of a task, with the keys task, reason, gist and measured.
+    """Return the failure of a task: task, reason, gist, has_next_command and measured.
 
     no_log: the keyword of the task; a text if the task failed before its evaluation. gist: ""
-    unless a module of this collection has failed. measured: {} unless an analysis has returned
+    unless a module of this collection has failed. has_next_command: whether its message, which
+    `reason` may cut, names the next command. measured: {} unless an analysis has returned
     measurements.
     """
     if no_log or _is_hidden(result):
-        return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
-                "measured": {}}
-    measured = measured_part(result) if "measurements" in result else {}
-    return {"task": name, "reason": message_of(result), "gist": gist(result), "measured": measured}
+        return failure_without_result(name, "its output is hidden by no_log")
+    failure_gist = gist(result)
+    return failure_without_result(name, message_of(result)) | {
+        "gist": failure_gist,
+        "has_next_command": bool(failure_gist) and "\nNext:" in text(result, "msg"),
+        "measured": measured_part(result) if "measurements" in result else {}}
 
 
 def _is_hidden(result: Json) -> bool:

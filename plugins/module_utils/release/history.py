@@ -228,3 +228,11 @@ def _checks(event: Event) -> list[Json]:
 def measured_part(result: Json) -> Json:
     """Return the part of an analysis result that the report shows."""
     return {key: result[key] for key in MEASURED_KEYS if key in result}
+
+
+def failure_without_result(name: str, reason: str) -> Json:
+    """Return the failure of a task, with the keys of ending.task_failure().
+
+    name: the name of the task.
+    """
+    return {"task": name, "reason": reason, "gist": "", "has_next_command": False, "measured": {}}

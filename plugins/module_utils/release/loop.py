@@ -13,7 +13,7 @@ from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
 from .approval import Approval
 from .conditions import Release
 from .ending import next_commands, report_data
-from .history import Event, History, Turn
+from .history import Event, History, Turn, failure_without_result
 from .request import Request
 from .summary import Summary
 from .table import list_pods, next_turn
@@ -113,7 +113,7 @@ def _approval_failure(request: Request, outcome: str, deadline: float) -> Json:
               if outcome == "denied" else
               f"Nobody approved the update by {rfc3339(deadline)} "
               f"({request.variable('approve_within')})")
-    return {"task": "", "reason": reason, "gist": "", "measured": {}}
+    return failure_without_result("", reason)
 
 
 def _facts(release: Release, turn: Turn, release_began: str, caller: Json) -> Json:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
+from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
 from releases import NOW, variables
 from results import module_result, paused
 
 from ansible_collections.baton.kubernetes.plugins.filter import release
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses, pages
 
 FILTERS = release.FilterModule().filters()
 
@@ -155,21 +155,20 @@ def test_invalid_max_failed_clusters_is_refused(percentage):
     ("rollout-lyon.html", "lyon", ["rollout-lyon.html"], "rollout-lyon-lyon.html"),
     ("rollout-lyon.html", "lyon", ["rollout-porto.html"], "rollout-lyon.html"),
     ("europe.html", "lyon", ["canary.html", "europe.html"], "europe-lyon.html"),
-    ("europe.html", "lyon", ["canary.html", ["europe.html"]], "europe-lyon.html"),
     ("canary.html", "malmo", ["europe.html", "europe.html"], "canary.html"),
     ("europe.html", "eu", [], "europe-eu.html"),
     ("out/r.html", "localhost", [], "out/r.html"), ("", "eu", [""], ""),
     ("/tmp/v1.2/report", "eu", ["/tmp/v1.2/report"], "/tmp/v1.2/report-eu"),
 ], ids=["file name contains the host by chance", "same path for all hosts", "path with the host",
-        "path of a group", "path of a group, as a list", "path of a group with one host",
+        "path of a group", "path of a group with one host",
         "single host of an inventory", "no inventory", "no report", "no suffix"])
 def test_path_of_the_page_of_a_cluster(path, host, other_paths, page):
-    assert release.host_page(path, host, [path, *other_paths]) == page
+    assert pages.host_page(path, host, [path, *other_paths]) == page
 
 
 def test_path_of_an_unknown_variable_gets_the_host():
-    assert release.host_page("a.html", "eu", []) == "a-eu.html"
-    assert release.host_page("a.html", "eu", ["", ""]) == "a-eu.html"
+    assert pages.host_page("a.html", "eu", []) == "a-eu.html"
+    assert pages.host_page("a.html", "eu", ["", ""]) == "a-eu.html"
 
 
 def test_page_of_all_clusters():
@@ -186,9 +185,53 @@ def test_page_of_all_clusters():
 def test_each_host_has_its_own_page():
     hosts = ["localhost", "eu", "europe", "a/b", "a-b", "a%2Fb", "a b", "../x",
              "arn:aws:eks:eu-1:42:cluster/shop"]
-    pages = [release.host_page("out/all.html", host, ["out/all.html"] * len(hosts), is_alone=False)
+    paths = [pages.host_page("out/all.html", host, ["out/all.html"] * len(hosts), is_alone=False)
              for host in hosts]
 
-    assert len(set(pages) | {"out/all.html"}) == len(hosts) + 1
-    assert {str(Path(page).parent) for page in pages} == {"out"}
-    assert release.host_page("out/all.html", "localhost", []) == "out/all.html"
+    assert len(set(paths) | {"out/all.html"}) == len(hosts) + 1
+    assert {str(Path(page).parent) for page in paths} == {"out"}
+    assert pages.host_page("out/all.html", "localhost", []) == "out/all.html"
+
+
+class Variables(dict):
+    """Variables of a host that are evaluated at each access, as in `hostvars`."""
+
+    def __getitem__(self, name):
+        value = super().__getitem__(name)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+INVALID = AnsibleUndefinedVariable("'cloud' is undefined")
+
+
+@pytest.mark.parametrize("variables, local_variables, is_cluster", [
+    ({}, {}, False), ({"context": "eu"}, {}, True), ({"kubeconfig": "eu"}, {}, True),
+    ({"context": "eu"}, {"context": "eu"}, False), ({"context": "eu"}, {"context": "us"}, True),
+    ({"kubeconfig": ""}, {"kubeconfig": None}, False), ({}, {"kubeconfig": "us"}, True),
+    ({"kubeconfig": INVALID}, {}, True), ({"context": INVALID}, {"context": INVALID}, True),
+    ({"report": INVALID}, {}, False),
+])
+def test_host_with_its_own_or_an_invalid_connection_is_a_cluster(variables, local_variables,
+                                                                 is_cluster):
+    hostvars = {"eu": Variables(variables), "localhost": Variables(local_variables)}
+
+    assert release.is_cluster(hostvars, "eu") is is_cluster
+    assert not release.is_cluster(hostvars, "localhost") or INVALID in local_variables.values()
+
+
+def test_report_of_a_host_is_read_beside_missing_and_invalid_ones():
+    reports = {"none": {}, "empty": {"report": None}, "text": {"report": "eu.html"},
+               "list": {"report": ["us.html", "more.html"]}, "template": {"report": INVALID},
+               "mapping": {"report": {"path": "eu.html"}}, "error": {"report": ValueError("no")}}
+    hostvars = {host: Variables(variables) for host, variables in reports.items()}
+
+    paths = release.report_paths(hostvars, list(reports))
+    assert paths == ["", "", "eu.html", "us.html", "", "", ""]

@@ -25,6 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.history i
     Event,
     History,
     Turn,
+    failure_without_result,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.summary import Summary
@@ -69,7 +70,8 @@ def ending_of_failure(purpose, result=None, rollback=None, reason="the long reas
     request = Request.of(variables(role=role, layer=layer, host=host,
                                    options={"on_failure": on_failure},
                                    selection={"names": ["shop"]} if is_fleet else {"name": "shop"}))
-    failure = {"task": task, "reason": reason, "gist": short_reason}
+    failure = failure_without_result(task, reason) | {
+        "gist": short_reason, "has_next_command": "\nNext:" in reason}
     stage = "" if purpose == "before" else "50%"
     events = [event(Turn("update", "", "update", stage), with_results(result or {}),
                     failure if purpose == "update" else {})] if purpose != "before" else []
@@ -275,8 +277,19 @@ def test_error_refers_to_the_next_command_of_the_failed_task_only_if_it_has_one(
         "list", "long", "hidden", "hidden loop", "hidden item", "hidden item in an item"])
 def test_reason_of_a_failed_task(result, reason, short_reason):
     assert ending.task_failure(result, "Try") == {"task": "Try", "reason": reason,
-                                                  "gist": short_reason,
+                                                  "gist": short_reason, "has_next_command": False,
                                                   "measured": {}}
+
+
+@pytest.mark.parametrize("result, has_next_command", [
+    (failed(), False), (failed() | {"msg": "no such host\nNext: kubectl get pods"}, True),
+    (failed() | {"msg": f"{'x' * 2000}\nNext: kubectl get pods"}, True),
+    ({"msg": "a task of the user\nNext: kubectl get pods"}, False),
+    (failed() | {"msg": None}, False),
+    (failed() | {"msg": "hidden\nNext: kubectl get pods", "_ansible_no_log": True}, False),
+], ids=["none", "short", "beyond the limit of the reason", "forged", "no message", "hidden"])
+def test_failure_records_whether_the_module_names_the_next_command(result, has_next_command):
+    assert ending.task_failure(result, "Try")["has_next_command"] is has_next_command
 
 
 @pytest.mark.parametrize("no_log, is_hidden", [(True, True), (False, False), ("{{ x }}", True)])

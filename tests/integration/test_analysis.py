@@ -283,6 +283,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
         yield Playbooks(ansible_environment, tmp_path, check_server)
 
 
+@pytest.mark.full
 def test_ad_hoc_command_shows_each_measurement_in_check_mode(
         namespace, export_pods, prometheus, ansible_environment):
     namespace.make_rc(4)
@@ -381,7 +382,7 @@ def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, 
     assert pod_counts(namespace) == (2, 0)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("extra_options", [[], ["--check"]], ids=["", "check mode"])
 def test_role_refuses_an_invalid_analysis_before_the_first_write(
     namespace, playbooks, extra_options

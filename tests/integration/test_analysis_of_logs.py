@@ -83,7 +83,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_analysis_of_other_kinds(namespace, kubelet, kind):
     if kind == "StatefulSet":

@@ -120,6 +120,7 @@ def test_action_plugin_and_module_return_the_same_result(
             and in_process["changed"] == in_module["changed"])
 
 
+@pytest.mark.full
 def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, adhoc):
     namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.make_rc(1)
@@ -256,6 +257,7 @@ def test_host_and_token_from_the_environment_are_used_and_never_shown(namespace,
             + verbose_process.stderr)
 
 
+@pytest.mark.full
 def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):
     namespace.make_rc(1)
     content = Path(namespace.kubeconfig).read_text(encoding="utf-8")
@@ -327,7 +329,7 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
             and images(namespace) == {"myimage:v2-slow"})
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.parametrize("signal_title, interpreter", [
     ("SIGKILL of the process group", ""), ("SIGINT", ""), ("SIGTERM", ""),

@@ -223,7 +223,7 @@ def test_job_runs_in_a_container_without_a_user_name_or_writable_home(namespace,
     assert rollback.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("report", ["/tmp/page.html", "../page.html"])
 def test_report_path_outside_the_project_is_refused(namespace, jobs, report):
     namespace.make_rc(1)
@@ -266,6 +266,7 @@ def test_requirements_of_the_project_install_the_collection_from_git(jobs, tmp_p
 
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
+@pytest.mark.full
 def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
     namespace.make_rc(2)
 

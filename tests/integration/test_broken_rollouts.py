@@ -751,7 +751,7 @@ def marks_of(row: Row) -> list[pytest.MarkDecorator]:
     return [pytest.mark.since(row.since, "older versions do not have this failure"), *marks]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "row", [pytest.param(row, marks=marks_of(row), id=row.cause) for row in ROWS]
 )

@@ -272,7 +272,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
     assert remaining_files(tmp_path) == []
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name",
                          ["api-key-variable", "kubeconfig-as-json-variable", "plugin-variable",
                           "proxy-headers-variable"])

@@ -72,6 +72,7 @@ def run_playbook(namespace, plain_environment, tmp_path, shop_url):
     return run_playbook
 
 
+@pytest.mark.full
 def test_failed_smoke_test_rolls_back_the_update(namespace, run_playbook, shop_url):
     namespace.make_deployment(4, name="shop")
 

@@ -21,6 +21,7 @@ def example_options(prefix):
     return dict(options)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tag", ["v2", "v2-unready"])
 def test_stateful_set_canary_is_rolled_back_only_if_unready(namespace, ansible_environment, tag):
     namespace.make_stateful_set(4)
@@ -68,6 +69,7 @@ def test_rollback_to_the_previous_revision(namespace, ansible_environment):
     assert result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
 
 
+@pytest.mark.full
 def test_update_pauses_at_half_and_completes(namespace, ansible_environment):
     namespace.make_rc(4)
 

@@ -77,7 +77,7 @@ def add_finalizer_to_successors(controllers):
     return wrap_send
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", ["next_name", "handover", "rollback"])
 def test_blocked_deletion_is_reported_and_a_rerun_resumes(controllers, case):
     controllers.make(2)

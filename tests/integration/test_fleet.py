@@ -105,6 +105,7 @@ def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
+@pytest.mark.full
 def test_controllers_of_several_kinds_with_the_same_name_are_updated_in_order(
     namespace, ansible_environment
 ):
@@ -265,6 +266,7 @@ def test_rerun_after_a_kill_resumes_all_updates_of_a_fleet(namespace, ansible_en
             == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
 
 
+@pytest.mark.full
 def test_remaining_controllers_are_skipped_after_a_failure(namespace, ansible_environment):
     for name in NAMES[:3]:
         make_controllers(namespace, name)

@@ -69,7 +69,7 @@ def update_fleet(namespace, **changes):
         return fleet.run(selected_fleet, selected_fleet.requests(params, groups), groups, Clock())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("next_task, sizes", [(FINISH, (0, 3)), (ROLL_BACK, (3, 0))],
                          ids=["finish", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)

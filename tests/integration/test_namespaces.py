@@ -168,6 +168,7 @@ def test_each_namespace_has_a_separate_lease(namespace, second_namespace, ansibl
     assert images(namespace, second_namespace) == {"myimage:v2"}
 
 
+@pytest.mark.full
 def test_failure_in_a_namespace_skips_the_next_namespace(
         namespace, second_namespace, ansible_environment):
     for target in (namespace, second_namespace):

@@ -72,7 +72,7 @@ def test_rerun_of_a_rollback_to_the_previous_revision_changes_nothing(
             and not update_or_roll_back()["changed"])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rerun_reaches_the_same_revision_after_a_kill_at_each_write(
     namespace, make_controller, kind

@@ -232,7 +232,7 @@ def module_process(namespace):
                  if "BATON_PROGRESS" in environment), None)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("signal_name",
                          ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
                           pytest.param("SIGTERM", marks=pytest.mark.long)])

@@ -84,6 +84,7 @@ def test_report_of_an_update_has_steps_sizes_and_charts(namespace, report):
             "ceiling." in text)
 
 
+@pytest.mark.full
 def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report):
     namespace.make_rc(2)
     # The option `image` would refuse this text, so PLAY sets `template`.

@@ -69,6 +69,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
     )
 
 
+@pytest.mark.full
 def test_stages_run_in_order_without_checks(namespace, playbooks):
     namespace.make_rc(4)
     # With this seed, a set of these stages has another order.
@@ -318,6 +319,7 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, check_server):
             and check_server.requests == NO_REQUESTS)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("keyword, arguments", [(True, []), (False, ["--check"])])
 def test_check_mode_is_that_of_the_keyword(namespace, playbooks, check_server, keyword, arguments):
     before = namespace.make_rc(2)

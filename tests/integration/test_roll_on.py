@@ -202,6 +202,7 @@ def test_ansible_never_prints_the_secret(namespace, ansible_environment):
         assert PASSWORD not in text and encoded(PASSWORD) not in text
 
 
+@pytest.mark.full
 def test_fleet_updates_only_controllers_whose_pods_read_the_changed_object(
         namespace, ansible_environment):
     make_objects_and_controller(namespace, "ReplicationController", "foo-1")

@@ -207,7 +207,7 @@ def execute_delete_command(namespace, error):
 BLOCKED = "the update waits for old pods, which cannot become available"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
 def test_error_names_the_blocking_old_pod_and_a_working_command(namespace, on_failure):
     make_broken_stateful_set(namespace)

@@ -186,7 +186,7 @@ EACH_KIND = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController",
     "DaemonSet", marks=[pytest.mark.full, pytest.mark.fake_nodes("nodes that the test creates")])]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.usefixtures("_remove_nodes")
 def test_split_and_restoration_of_each_kind(namespace, kind):
@@ -456,7 +456,7 @@ def forged_record(title):
             "removed": None}[title]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("phase", ["before", "during"])
 @pytest.mark.parametrize("title", ["another Service", "another phase", "unreadable",
                                    "a huge weight", "removed"])
@@ -484,6 +484,7 @@ def test_forged_record_changes_no_other_object(namespace, phase, title):
     assert namespace.get("services", "payments") == before
 
 
+@pytest.mark.full
 def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
     edge = begin_update(namespace)
     namespace.roll(kind="Deployment", state="rolled_back")

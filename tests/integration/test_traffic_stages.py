@@ -96,6 +96,7 @@ def yaml_blocks(page):
     return list(map(yaml.safe_load, blocks))
 
 
+@pytest.mark.full
 def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     shop.create("Deployment", 3)
     _tasks, [play], _service_tasks = yaml_blocks("blue-green.md")

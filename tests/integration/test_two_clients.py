@@ -166,6 +166,7 @@ def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
         assert namespace.roll(image="myimage:v2")["changed"] and leases(namespace) == {}
 
 
+@pytest.mark.full
 def test_lost_lease_stops_the_task_before_its_next_write(namespace):
     """Another client overwrites the Lease while SIGSTOP suspends the task."""
     namespace.make_rc(3)

@@ -52,7 +52,7 @@ def images(edge):
             if "deletionTimestamp" not in pod["metadata"]}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("next_task, image", [(RESUME, "myimage:v2"), (ROLL_BACK, "myimage:v1")],
                          ids=["resume", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,7 +66,7 @@ def test_split_follows_an_update_and_its_rollback(namespace, kind, next_task, im
     assert (first_step["action"], first_step["kind"]) == ("update", "HTTPRoute")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 3, 7])
 @pytest.mark.parametrize("killed_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)

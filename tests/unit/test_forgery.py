@@ -905,6 +905,7 @@ def test_the_info_module_lists_all_rollouts_despite_forged_annotations(data):
     assert output_problems(result) == []
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("flow, phase", [
     (flow, phase) for flow in FLOWS for phase in phases_of(flow)
     if phase not in ("idle", "migrating")  # without documents in annotations

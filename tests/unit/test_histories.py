@@ -313,7 +313,14 @@ def test_template_before_an_edited_update_is_not_required(fields):
     history.teardown()
 
 
-TestHistories = SimulatedHistory.TestCase
-TestHistories.settings = hypothesis.settings(
-    max_examples=120, stateful_step_count=5, derandomize=True, database=None,
-    suppress_health_check=list(hypothesis.HealthCheck))
+SETTINGS = hypothesis.settings(stateful_step_count=5, derandomize=True, database=None,
+                               suppress_health_check=list(hypothesis.HealthCheck))
+
+
+class TestHistories(SimulatedHistory.TestCase):
+    settings = hypothesis.settings(SETTINGS, max_examples=40)
+
+
+@pytest.mark.full
+class TestMoreHistories(SimulatedHistory.TestCase):
+    settings = hypothesis.settings(SETTINGS, max_examples=120)

@@ -64,6 +64,7 @@ def log_messages(monkeypatch):
     return lines
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("failure",
                          ["server unreachable", "server rejects all credentials", "unknown option",
                           "unknown context"])

@@ -100,6 +100,7 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_rollback_of_an_update_before_the_budget(kind, budget):
@@ -113,6 +114,7 @@ def test_rollback_of_an_update_before_the_budget(kind, budget):
             assert record(model)["outcome"] == "rolled_back"
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_no_budget_matters_without_pods(kind, budget):

@@ -287,6 +287,7 @@ def with_attack(item):
     return item + ATTACK if isinstance(item, str) else item
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_data_of_the_cluster_is_escaped(data):

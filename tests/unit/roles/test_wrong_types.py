@@ -84,6 +84,7 @@ def errors_of(role: str, layer: str, values: Json) -> list[str]:
     return request.errors
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("role, layer, option", [
     (role, layer, name.removeprefix(f"{role}_")) for role in ROLES for layer in LAYERS
     for name in release_request.argument_specs(role)])
@@ -98,6 +99,7 @@ def test_value_of_another_type_is_an_error_that_names_the_variable(role, layer, 
         assert is_named or not is_container_of_wrong_type(spec, value), value
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("text", YAML_TEXTS, ids=lambda text: text[:20])
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("option", ["analysis", "traffic_match"])

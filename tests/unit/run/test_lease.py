@@ -923,6 +923,7 @@ class RandomTask:
                         for single_lease in self.leases._leases))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
                          ids=str)
 def test_random_interleavings_never_let_two_tasks_work_at_once(seeds):

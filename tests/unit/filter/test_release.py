@@ -224,7 +224,14 @@ def test_host_with_its_own_or_an_invalid_connection_is_a_cluster(variables, loca
     hostvars = {"eu": Variables(variables), "localhost": Variables(local_variables)}
 
     assert release.is_cluster(hostvars, "eu") is is_cluster
-    assert not release.is_cluster(hostvars, "localhost") or INVALID in local_variables.values()
+
+
+@pytest.mark.parametrize("variables, is_cluster", [
+    ({}, False), ({"kubeconfig": "eu", "context": "eu"}, False), ({"context": INVALID}, True)])
+def test_localhost_is_a_cluster_only_with_an_invalid_connection(variables, is_cluster):
+    hostvars = {"localhost": Variables(variables)}
+
+    assert release.is_cluster(hostvars, "localhost") is is_cluster
 
 
 def test_report_of_a_host_is_read_beside_missing_and_invalid_ones():

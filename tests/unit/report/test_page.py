@@ -287,7 +287,6 @@ def with_attack(item):
     return item + ATTACK if isinstance(item, str) else item
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_data_of_the_cluster_is_escaped(data):
@@ -318,6 +317,7 @@ def damaged_copies(item):
                    else [*item[:key], changed, *item[key + 1:]])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_missing_or_invalid_data_never_raises(data):

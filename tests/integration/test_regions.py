@@ -63,7 +63,6 @@ def image_tags(namespace, playbooks):
 
 @pytest.mark.full
 def test_failed_region_stops_the_next_regions(playbooks, image_tags):
-    """A cluster in two regions belongs to the first of them."""
     def run_regions(*options):
         return playbooks.run_command("ansible-playbook", "-i", "clusters.yml",
                                      "baton.kubernetes.regions", "-e",

@@ -6,7 +6,7 @@
 
 The *primary* is the controller that the task names. The *successor* is the controller that creates
 the pods of the new template. With `next_name`, the successor stays, and the primary is deleted.
-Otherwise, the primary gets the new pods in the *handover* (handover.py), and the successor is
+Otherwise, the primary gets the new pods in the *handover* (flows/handover.py), and the successor is
 deleted.
 
 Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md. A row

@@ -205,9 +205,11 @@ def options_of_updates(request, fails):
     return cluster.options_of_updates
 
 
-@settings(max_examples=200)
-@given(requests())
-def test_request_is_refused_if_the_module_refuses_a_turn(drawn):
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=100)
+@given(drawn=requests())
+def test_request_is_refused_if_the_module_refuses_a_turn(part, drawn):
     role, options = drawn
     request = role_request(role, **options)
     request["files"] = {"verify": [{"typed": "smoke.yml", "path": "/smoke.yml"}]}

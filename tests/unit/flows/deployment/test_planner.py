@@ -1252,9 +1252,11 @@ def take_turn(request, model):
 WITH_KEEP_OLD = {"keep one": KEEP_OLD_ONE_NEW, "keep all": KEEP_OLD_ALL_NEW}
 
 
-@settings(max_examples=300)
-@given(st.data())
-def test_random_orders_with_keep_old_remove_no_old_pod(data):
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=100)
+@given(data=st.data())
+def test_random_orders_with_keep_old_remove_no_old_pod(part, data):
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)
     may_remove_old_pods = False
@@ -1281,9 +1283,11 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
     assert foo_of(model).settings["strategy"] == STRATEGY and not foo_of(model).settings["paused"]
 
 
-@settings(max_examples=300)
-@given(st.data())
-def test_random_orders_respect_ceiling_and_pauses(data):
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=100)
+@given(data=st.data())
+def test_random_orders_respect_ceiling_and_pauses(part, data):
     """Start and kill clients with any requests. The server acts at any time.
 
     The minimum of available pods is not asserted: scaleDownOldReplicaSetsForRollingUpdate of the

@@ -801,9 +801,11 @@ def take_turn(request, model):
     return isinstance(decision, Step) and model.write(decision.write)
 
 
-@settings(max_examples=300)
-@given(st.data())
-def test_random_orders_respect_floor_and_pauses(data):
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=100)
+@given(data=st.data())
+def test_random_orders_respect_floor_and_pauses(part, data):
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from(list(STRATEGIES.values())))
     policy = data.draw(st.sampled_from(["OrderedReady", "Parallel"]))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from namespace import Namespace
@@ -32,6 +33,7 @@ class ApiTraffic:
     bytes: int = 0
     longest_pod_list: int = 0
     events: int = 0
+    #: Bytes of the longest event, without the status.
     longest_event: int = 0
 
     def __str__(self) -> str:
@@ -68,15 +70,29 @@ def traffic_counter(traffic):
 
 
 def count_events(traffic, chunks):
-    length = 0
+    line = b""
     for chunk in chunks:
         for part in chunk.splitlines(keepends=True):
-            length += len(part)
-            if part.endswith(b"\n"):
+            line += part
+            if line.endswith(b"\n"):
                 traffic.events += 1
-                traffic.longest_event = max(traffic.longest_event, length)
-                length = 0
+                traffic.longest_event = max(traffic.longest_event, length_without_status(line))
+                line = b""
         yield chunk
+
+
+def length_without_status(line):
+    """Return the bytes of a watch event without its status.
+
+    The API server omits a count of 0, and managedFields lists only the counts that are set. So the
+    bytes of a status depend on the moment of the event.
+    """
+    event = json.loads(line)
+    item = {key: value for key, value in event["object"].items() if key != "status"}
+    fields = item["metadata"].get("managedFields", [])
+    spec_fields = [entry for entry in fields if entry.get("subresource") != "status"]
+    item["metadata"] = {**item["metadata"], "managedFields": spec_fields}
+    return len(json.dumps({**event, "object": item}))
 
 
 def api_traffic_of(cluster, replicas, **params):

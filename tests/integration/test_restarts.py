@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 
@@ -82,13 +83,20 @@ class Outage:
         self.cluster.start(self.component)
 
 
-def surplus_pods(component, moment):
-    """Return how many pods too many the controller manager may create: 0 or 1.
+def assert_no_pod_is_lost(namespace, observer, component, moment):
+    """Assert that the pods of the new template replaced the old ones within surge and availability.
 
     If the API server dies during the deletion of a pod, the controller manager may delete another
-    pod as well, and replace it.
+    pod of foo as well, and replace it by one of the old template, which the update deletes later.
     """
-    return int(component == "kube-apiserver" and moment == MIDDLE)
+    pods = uids(namespace.pods())
+    assert len(pods) == REPLICAS and pods <= observer.new_pods
+    surplus = [observer.pod_names_by_uid[uid] for uid in observer.new_pods - pods]
+    is_deletion_repeated = component == "kube-apiserver" and moment == MIDDLE
+    assert len(surplus) <= int(is_deletion_repeated), surplus
+    # The name of a pod of the successor is foo-HASH-SUFFIX.
+    assert all(re.fullmatch("foo-[a-z0-9]{5}", name) for name in surplus), surplus
+    assert observer.min_ready >= REPLICAS - len(surplus) and observer.max_pods <= REPLICAS + 1
 
 
 @pytest.mark.sample(1)
@@ -112,10 +120,7 @@ def test_update_completes_after_a_short_outage(
             outage.end()
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
-    surplus = surplus_pods(component, moment)
-    assert uids(namespace.pods()) <= observer.new_pods
-    assert len(namespace.pods()) == REPLICAS and len(observer.new_pods) <= REPLICAS + surplus
-    assert observer.min_ready >= REPLICAS - surplus and observer.max_pods <= REPLICAS + 1
+    assert_no_pod_is_lost(namespace, observer, component, moment)
     assert "foo" not in observer.controllers_deleted and observer.restarts == 0
     assert namespace.end_state() == expected_state
     assert not namespace.roll(image="myimage:v2")["changed"]
@@ -150,10 +155,7 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
                    "the Roles in the cache of the API server")
         namespace.roll(image="myimage:v2")
 
-    surplus = surplus_pods(component, moment)
-    assert uids(namespace.pods()) <= observer.new_pods
-    assert len(namespace.pods()) == REPLICAS and len(observer.new_pods) <= REPLICAS + surplus
-    assert observer.min_ready >= REPLICAS - surplus and observer.max_pods <= REPLICAS + 1
+    assert_no_pod_is_lost(namespace, observer, component, moment)
     assert namespace.end_state() == expected_state
 
 

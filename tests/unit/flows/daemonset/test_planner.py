@@ -614,6 +614,7 @@ def test_rollback_to_a_revision():
     with pytest.raises(RolloutError, match="it has no revision 9") as error:
         decide(request_for(state="rolled_back", to_revision=9), model)
     assert error.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
+    assert "to_revision=4" in error.value.next_command
 
 
 def test_rollback_without_an_update_is_refused():

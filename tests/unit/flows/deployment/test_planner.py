@@ -640,13 +640,21 @@ def test_rollback_to_a_revision_during_an_update():
     assert run_task(rollback_to_revision(1), model) == ["annotate"] and sizes(model)["v1"] == 3
 
 
+def test_error_without_any_revision_has_a_valid_command():
+    model = DeploymentModel(cluster().items.values())
+    with pytest.raises(RolloutError, match="it has no revision 7") as error:
+        decide(rollback_to_revision(7), model)
+    assert error.value.why == "" and "to_revision=1" in error.value.next_command
+
+
 def test_error_for_an_unknown_revision_lists_the_revisions():
     model = cluster()
     run_task(UPDATE, model)
     with pytest.raises(RolloutError) as error:
         decide(rollback_to_revision(7), model)
     assert (error.value.what == "it has no revision 7"
-            and error.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
+            and error.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)"
+            and "to_revision=2" in error.value.next_command)
     with pytest.raises(RolloutError) as error:
         decide(ROLLBACK, model)
     assert (error.value.what.endswith("the previous revision is 1 (myimage:v1)")
@@ -1008,6 +1016,17 @@ def test_keep_old_then_rollback(until):
     model.settle()
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0} and foo_of(model).settings == before
+
+
+@pytest.mark.parametrize("request_, surge_and_unavailable", [
+    (KEEP_OLD_ALL_NEW, (3, 0)), (KEEP_OLD_ONE_NEW, (1, 0)), (CANARY, (2, 1)), (UPDATE, (2, 1)),
+], ids=["keep_old", "keep_old with one new pod", "pause", "update"])
+def test_status_has_the_surge_of_keep_old_or_of_the_strategy(request_, surge_and_unavailable):
+    model = cluster(strategy={"type": "RollingUpdate",
+                              "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 1}})
+    flow = choose(request_)
+    status = flow.status(request_, flow.find(request_, model))
+    assert (status.surge, status.unavailable) == surge_and_unavailable
 
 
 def test_stages_with_keep_old():

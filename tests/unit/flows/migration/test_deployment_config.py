@@ -124,6 +124,22 @@ def test_migration_continues_if_the_cache_lacks_the_deletion_of_the_config(step_
                 or world.cluster.find(REVISION, "foo-migration"))
 
 
+@pytest.mark.parametrize("owner_uid, is_read", [
+    ("".join(CONFIG_UID), False), ("another uid", True), ("z", True), ("", True)])
+def test_config_is_read_again_only_if_it_does_not_own_the_stored_rollout(owner_uid, is_read):
+    world, names = World(), []
+    world.run_steps(2)
+    owner = {"kind": "DeploymentConfig", "name": "foo", "uid": owner_uid, "controller": True}
+    world.merge("ReplicationController", "foo-1",
+                metadata={"ownerReferences": [owner] if owner_uid else []})
+    find = world.cluster.find
+    world.cluster.find = lambda kind, name: names.append((kind, name)) or find(kind, name)
+
+    world.observe()
+
+    assert ((Kind.DEPLOYMENT_CONFIG, "foo") in names) is is_read
+
+
 @pytest.mark.parametrize("step_count", range(2, ALL.index("create Deployment") + 1))
 @pytest.mark.parametrize("fields", [
     {"strategy": {"type": "Recreate", "recreateParams": {"timeoutSeconds": 1200}}},

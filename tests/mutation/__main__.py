@@ -6,15 +6,17 @@
 A mutant is the code with one operator, constant or condition replaced. If a mutant passes the unit
 tests, no test depends on the mutated line: the mutant survives. The exit code is 1 if a mutant
 survives and is not listed in equivalent.txt. If there are more mutants than the limit, a random
-sample is tested.
+sample of each file is tested.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,8 +35,8 @@ LOCK = HERE / "requirements.lock"
 #: Mutants with the same behavior as the code.
 EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
-#: Maximum number of mutants per file.
-MAX_MUTANTS = 40
+#: Maximum number of mutants of a run. A mutant takes about 15 seconds.
+MAX_MUTANTS = 200
 #: Maximum seconds of the tests of one mutant.
 MAX_SECONDS = 300
 #: Operators of cosmic-ray. `|` occurs in type annotations, which are not executed.
@@ -46,12 +48,12 @@ class Mutant(NamedTuple):
     outcome: str
     diff: str
 
-    @property
-    def is_unexpected_survivor(self) -> bool:
-        lines = [line for line in self.diff.splitlines()
-                 if line[:1] in "-+" and line[:3] not in ("---", "+++")]
-        return (self.outcome == "survived"
-                and "\n".join(lines) not in EQUIVALENT.read_text("utf-8"))
+
+def is_unexpected_survivor(mutant: Mutant) -> bool:
+    lines = [line for line in mutant.diff.splitlines()
+             if line[:1] in "-+" and line[:3] not in ("---", "+++")]
+    return (mutant.outcome == "survived"
+            and "\n".join(lines) not in EQUIVALENT.read_text("utf-8"))
 
 
 def main() -> int:
@@ -62,7 +64,7 @@ def main() -> int:
                              "commit that is at least a day old)")
     parser.add_argument("--whole", action="store_true", help="mutate all lines of the files")
     parser.add_argument("--limit", type=int, default=MAX_MUTANTS, metavar="N",
-                        help=f"maximum number of mutants per file (default: {MAX_MUTANTS})")
+                        help=f"maximum number of mutants (default: {MAX_MUTANTS})")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), metavar="SEED")
     parser.add_argument("files", nargs="*", metavar="FILE",
                         help=f"files of {MODULES} (default: all that have changed)")
@@ -70,16 +72,24 @@ def main() -> int:
     base = "" if options.whole else options.base or commit_of_yesterday()
     say(f"seed {options.seed}")
     python = tool_environment.python("cosmic-ray", LOCK)
-    survivors = []
+    files = options.files or changed_files(base)
+    if not files:
+        print("no file has changed")
+        return 0
+    mutants: list[Mutant] = []
     with tempfile.TemporaryDirectory(prefix="baton-mutation-") as folder:
         copy = clone_repository(Path(folder))
-        for file in options.files or changed_files(base):
-            mutants = mutate(python, copy, file, base, options.limit, options.seed)
-            file_survivors = [mutant for mutant in mutants if mutant.is_unexpected_survivor]
-            survivors += file_survivors
-            say(f"{file}: {len(file_survivors)} of {len(mutants)} survived unexpectedly")
-    print(*(f"{mutant.diff}\n" for mutant in survivors), sep="\n")
-    print(f"{len(survivors)} mutants survived unexpectedly")
+        test_without_mutants(files, copy)
+        for number, file in enumerate(files):
+            limit = math.ceil((options.limit - len(mutants)) / (len(files) - number))
+            file_mutants = mutate(python, copy, file, base, limit, options.seed)
+            mutants += file_mutants
+            for mutant in filter(is_unexpected_survivor, file_mutants):
+                say(mutant.diff)
+            say(f"{file}: {sum(map(is_unexpected_survivor, file_mutants))} of {len(file_mutants)} "
+                "survived unexpectedly")
+    survivors = sum(map(is_unexpected_survivor, mutants))
+    print(f"{survivors} of {len(mutants)} mutants survived unexpectedly")
     return 1 if survivors else 0
 
 
@@ -110,12 +120,28 @@ def clone_repository(folder: Path) -> Path:
 
 
 def tests_of(file: str, copy: Path) -> list[str]:
-    """Return the paths of the unit tests of a file and of its package."""
+    """Return the paths of the unit tests of a file: its own, its package's, those of all flows."""
+    tests = Path("tests/unit")
     module_path = Path(file).relative_to(MODULES)
-    package = Path("tests/unit", *module_path.parts[:2 if module_path.parts[0] == "flows" else 1])
-    candidates = [Path("tests/unit", module_path.parent, f"test_{module_path.name}"),
-                  package if package.suffix != ".py" else Path("tests/unit/test_task.py")]
-    return [str(path) for path in candidates if (copy / path).exists()] or ["tests/unit/flows"]
+    own_test = tests / module_path.parent / f"test_{module_path.name}"
+    if len(module_path.parts) == 1:
+        packages = [tests / "test_task.py"]
+    elif module_path.parts[0] == "flows" and (copy / tests / module_path.parent).is_dir():
+        packages = [tests / module_path.parent,
+                    *(path.relative_to(copy)
+                      for path in sorted((copy / tests / "flows").glob("test_*.py")))]
+    else:
+        packages = [tests / module_path.parts[0]]
+    return [str(path) for path in (own_test, *packages) if (copy / path).exists()]
+
+
+def test_without_mutants(files: list[str], copy: Path) -> None:
+    """Run the tests of all files. Raise SystemExit if one fails: a failing test kills each mutant."""
+    tests = sorted({test for file in files for test in tests_of(file, copy)})
+    process = subprocess.run([sys.executable, "-m", *shlex.split(PYTEST), "-n", "auto", *tests],
+                             cwd=copy, check=False, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(process.stdout + process.stderr)
 
 
 def mutate(python: Path, copy: Path, file: str, base: str, limit: int,
@@ -147,7 +173,6 @@ def mutate(python: Path, copy: Path, file: str, base: str, limit: int,
     if base:
         run_program("cr-filter-git", "--config", settings_file, session_file)
     run_program("python", HERE / "session.py", "choose", session_file, limit, seed)
-    run_program("cosmic-ray", "baseline", settings_file)
     run_program("cosmic-ray", "exec", settings_file, session_file)
     lines = run_program("python", HERE / "session.py", "outcomes", session_file).splitlines()
     shutil.rmtree(copy / ".hypothesis", ignore_errors=True)

@@ -84,10 +84,10 @@ class Outage:
 
 
 def assert_no_pod_is_lost(namespace, observer, component, moment):
-    """Assert that the pods of the new template replaced the old ones within surge and availability.
+    """Assert that new pods replaced all old pods, within the limits of surge and availability.
 
-    If the API server dies during the deletion of a pod, the controller manager may delete another
-    pod of foo as well, and replace it by one of the old template, which the update deletes later.
+    If the API server dies during the deletion of a pod, the controller manager may delete a second
+    pod of foo and create a pod of the old template instead. The update deletes this pod later.
     """
     pods = uids(namespace.pods())
     assert len(pods) == REPLICAS and pods <= observer.new_pods

@@ -136,7 +136,7 @@ def tests_of(file: str, copy: Path) -> list[str]:
 
 
 def test_without_mutants(files: list[str], copy: Path) -> None:
-    """Run the tests of all files. Raise SystemExit if one fails: a failing test kills each mutant."""
+    """Run the tests of all files. Raise SystemExit if one fails, as it would kill each mutant."""
     tests = sorted({test for file in files for test in tests_of(file, copy)})
     process = subprocess.run([sys.executable, "-m", *shlex.split(PYTEST), "-n", "auto", *tests],
                              cwd=copy, check=False, capture_output=True, text=True)

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
     MAX_DEPTH,
+    MAX_LISTED,
     MAX_TEXT_LENGTH,
     display_text,
     escape_unprintable,
+    first_of_kind,
+    join_first,
     map_texts,
     nests_too_deeply,
 )
@@ -84,3 +87,14 @@ def test_values_above_the_maximum_depth_nest_too_deeply(wrap):
 
 def test_escape_unprintable_keeps_allowed_characters():
     assert escape_unprintable("a\n\x1b\n", allowed="\n") == "a\n\\x1b\n"
+
+
+@pytest.mark.parametrize("excess", [-MAX_LISTED, -1, 0, 1, 2, 3000])
+def test_items_beyond_the_limit_are_counted(excess):
+    texts = [f"item {number}" for number in range(MAX_LISTED + excess)]
+    count = [f"and {excess} more"] if excess > 0 else []
+
+    assert first_of_kind(texts, str) == (
+        texts[:MAX_LISTED] + [f"{text} of this kind" for text in count])
+    assert join_first(texts, "\n") == "\n".join(texts[:MAX_LISTED] + count)
+    assert join_first(texts) == " ".join([", ".join(texts[:MAX_LISTED]), *count])

@@ -255,6 +255,14 @@ def test_error_refers_to_the_next_command_of_the_failed_task_only_if_it_has_one(
     assert ("The reason and the next command are shown above" in end.error) is bool(next_lines)
 
 
+@pytest.mark.parametrize("layer, is_named", [("role", True), ("playbook", True), ("awx", False)])
+def test_error_in_awx_does_not_name_the_command_of_the_failed_task(layer, is_named):
+    end = ending_by_module(reason="no such host\nNext: kubectl get pods", layer=layer)
+
+    assert ("The reason and the next command are shown above" in end.error) is is_named
+    assert ("The reason is shown above" in end.error) is not is_named
+
+
 @pytest.mark.parametrize("result, reason, short_reason", [
     ({"msg": "no such host"}, "no such host", ""),
     ({"msg": "non-zero return code", "stderr": "curl: (7)"}, "non-zero return code: curl: (7)", ""),

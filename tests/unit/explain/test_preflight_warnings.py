@@ -648,6 +648,16 @@ def test_several_autoscalers_of_one_controller():
         "one: kubectl -n shop delete hpa b c")
 
 
+@pytest.mark.parametrize("excess", [1, 2])
+def test_autoscalers_beyond_the_limit_are_counted(excess):
+    names = [f"hpa-{number}" for number in range(MAX_LISTED + excess)]
+
+    warning = single(warnings_of(autoscalers=list(map(hpa, names))))
+
+    assert warning.startswith(f"HorizontalPodAutoscalers {', '.join(names[:MAX_LISTED])} and "
+                              f"{excess} more all scale foo")
+
+
 def hpa(autoscaler_name="web", **target):
     return {"metadata": {"name": autoscaler_name},
             "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",

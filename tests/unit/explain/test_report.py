@@ -26,6 +26,7 @@ from builders import (
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Holder
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.observed import (
     MigrationObserved,
 )
@@ -130,6 +131,21 @@ def test_status_of_the_rollout(items, expected):
     keys = ("phase", "direction", "controller", "successor", "desired", "since", "last_rollout")
 
     assert report.rollout(status_of(ROLLBACK, *items)) == dict(zip(keys, expected, strict=True))
+
+
+@pytest.mark.parametrize("new_labels, created, since", [
+    ({}, "2999-01-01T00:00:00Z", "2999-01-01T00:00:00Z"), ({}, "1999-01-01T00:00:00Z", NOW),
+    ({}, "", NOW),
+    # The controller may be older than the update.
+    ({"hash": "a"}, "2999-01-01T00:00:00Z", NOW), (None, "2999-01-01T00:00:00Z", NOW),
+], ids=["only new pods", "recorded after the creation", "unknown", "new and old pods", "old pods"])
+def test_update_began_no_earlier_than_its_new_controller(new_labels, created, since):
+    status = status_of(ROLLBACK, old(2), new(1))
+    holder = Holder(Controller.from_api(rc(creationTimestamp=created)), new_labels)
+
+    result = report.rollout(dataclasses.replace(status, since=NOW, holders=(holder,)))
+
+    assert result["since"] == since
 
 
 def test_ended_update_with_next_name_is_complete():

@@ -541,28 +541,37 @@ def test_route_that_is_being_deleted_is_refused():
 OLD_POD, NEW_POD = pod("a"), pod("b", is_new=True)
 
 
-@pytest.mark.parametrize("pods, error", [
-    ([(NEW_POD, True)], "there are no old pods"),
-    ([(OLD_POD, False)], "there are no new pods"),
-    ([(OLD_POD, False), (OLD_POD, True)], f"the label {KEY} does not distinguish"),
-    ([(OLD_POD, False), (pod("c", labels={KEY: "ccc"}), False), (NEW_POD, True)],
-     "does not distinguish"),
-    ([(OLD_POD, False), (pod("c", labels={}), False), (NEW_POD, True)], "does not distinguish"),
-    ([(OLD_POD, False), (pod("c", labels={}), True)], "does not distinguish"),
+THIRD_POD, UNLABELED_POD = pod("c", labels={KEY: "ccc"}), pod("c", labels={})
+
+
+@pytest.mark.parametrize("pods, error, why", [
+    ([(NEW_POD, True)], "there are no old pods", ""),
+    ([(OLD_POD, False)], "there are no new pods", ""),
+    ([(OLD_POD, False), (OLD_POD, True)], f"the label {KEY} does not distinguish", "aaa, aaa"),
+    ([(OLD_POD, False), (THIRD_POD, False), (NEW_POD, True)], "does not distinguish",
+     "aaa, ccc, bbb"),
+    ([(OLD_POD, False), (NEW_POD, True), (THIRD_POD, True)], "does not distinguish",
+     "aaa, bbb, ccc"),
+    ([(OLD_POD, False), (UNLABELED_POD, False), (NEW_POD, True)], "does not distinguish",
+     ", aaa, bbb"),
+    ([(OLD_POD, False), (UNLABELED_POD, True)], "does not distinguish", "aaa,"),
 ])
-def test_two_versions_are_required(pods, error):
-    with pytest.raises(RolloutError, match=error):
+def test_two_versions_are_required(pods, error, why):
+    with pytest.raises(RolloutError, match=error) as refusal:
         find_versions(KEY, pods, "", "the controller")
+    assert refusal.value.why == (why and f"its values are: {why}")
 
 
-@pytest.mark.parametrize("pods, error", [
-    ([], "there are no old pods"),
-    ([(OLD_POD, False), (pod("c", labels={KEY: "ccc"}), False)], "does not distinguish"),
+@pytest.mark.parametrize("pods, error, why", [
+    ([], "there are no old pods", ""),
+    ([(OLD_POD, False), (THIRD_POD, False)], "does not distinguish", "aaa, ccc"),
+    ([(UNLABELED_POD, False)], "does not distinguish", "none"),
 ])
-def test_one_version_is_required_before_an_update(pods, error):
+def test_one_version_is_required_before_an_update(pods, error, why):
     assert find_versions(KEY, [(OLD_POD, False)], "", "x", needs_new=False) == BEFORE_UPDATE
-    with pytest.raises(RolloutError, match=error):
+    with pytest.raises(RolloutError, match=error) as refusal:
         find_versions(KEY, pods, "", "the controller", needs_new=False)
+    assert refusal.value.why == (why and f"its values are: {why}")
 
 
 def test_versions_of_pods_with_and_without_the_label():

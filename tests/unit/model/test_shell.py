@@ -41,12 +41,13 @@ def test_only_a_whole_command_without_a_placeholder_can_be_pasted(line, expected
 
 @pytest.mark.parametrize("variables, flags", [
     ({"name": "foo", "namespace": "shop"}, "-e name=foo -e namespace=shop"),
-    ({"names": ["foo"]}, "-e names=foo"), ({"name": "a,b"}, "-e name=a,b"),
+    ({"names": ["foo"]}, "-e names=foo"), ({"names": []}, "-e names="),
+    ({"name": "a,b"}, "-e name=a,b"),
     ({"names": ["foo", "bar"]}, """-e '{"names":["foo","bar"]}'"""),
     ({"name": "a b"}, """-e '{"name":"a b"}'"""),
     ({"options": {"a": 1}}, """-e '{"options":{"a":1}}'"""),
     ({"name": "{{ x }}"}, None),
-], ids=["texts", "list of one text", "comma", "list", "space", "mapping", "template"])
+], ids=["texts", "list of one text", "empty list", "comma", "list", "space", "mapping", "template"])
 def test_variables_are_json_only_if_key_value_would_change_them(variables, flags):
     assert shell.extra_vars(variables) == flags
 
